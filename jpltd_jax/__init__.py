@@ -1,0 +1,46 @@
+"""Clustering of incomplete multi-view data in JAX: views + mask -> Problem -> Result -> labels -> scores."""
+
+from jpltd_jax import admm, blocks, chunked, optimality, problem, prox, spectral, tensor, transforms
+from jpltd_jax.admm import (
+    Hyper,
+    Info,
+    Result,
+    State,
+    Status,
+    augmented_lagrangian,
+    init,
+    objective,
+    solve,
+    step,
+)
+from jpltd_jax.chunked import solve_chunked
+from jpltd_jax.problem import Problem, make_problem
+from jpltd_jax.spectral import affinity
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Hyper",
+    "Info",
+    "Problem",
+    "Result",
+    "State",
+    "Status",
+    "admm",
+    "affinity",
+    "augmented_lagrangian",
+    "blocks",
+    "chunked",
+    "init",
+    "make_problem",
+    "objective",
+    "optimality",
+    "problem",
+    "prox",
+    "solve",
+    "solve_chunked",
+    "spectral",
+    "step",
+    "tensor",
+    "transforms",
+]

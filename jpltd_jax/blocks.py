@@ -1,0 +1,59 @@
+"""The block updates of JPLTD's ADMM, each the exact minimiser of the augmented Lagrangian in one block.
+
+Big tensors are laid out (view, sample, dictionary): ``G[v, i, j]`` is the weight of dictionary sample j in the
+representation of sample i, the transpose of the paper's G^v. ``latent`` is M^v = W^v X^v (view, k, sample), zero on
+missing samples, and so are E and the multiplier J1.
+"""
+
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, Bool, Float
+
+from jpltd_jax.prox import Scalar, shrink_columns, stiefel
+
+
+def represent(
+    latent: Float[Array, "m k n"], mask: Bool[Array, "m n"], graph: Float[Array, "m n n"]
+) -> Float[Array, "m k n"]:
+    """M A G A^T: every observed sample as the combination of the others that G says."""
+    return jnp.where(mask[:, None, :], jnp.einsum("vkj,vij->vki", latent, graph), 0)
+
+
+def update_projection(
+    data: Float[Array, "m r n"],
+    graph: Float[Array, "m n n"],
+    target: Float[Array, "m k n"],
+    current: Float[Array, "m k r"],
+) -> Float[Array, "m k r"]:
+    """argmin_W ||W (X - X A G A^T) - target||_F over orthonormal frames W; target = E - J1 / rho.
+
+    The polar factor of target (X - X A G A^T)^T = (target - target G) X^T, which never forms the (r, n) residual of
+    every sample. Where that product is zero every frame is a minimiser and the current one is kept.
+    """
+    argument = (target - target @ graph) @ jnp.swapaxes(data, -1, -2)
+    zero = jnp.all(argument == 0, axis=(-2, -1), keepdims=True)
+    return jnp.where(zero, current, stiefel(argument))
+
+
+def update_graph(
+    latent: Float[Array, "m k n"],
+    mask: Bool[Array, "m n"],
+    target: Float[Array, "m k n"],
+    split_target: Float[Array, "m n n"],
+) -> tuple[Float[Array, "m n n"], Float[Array, "m k n"]]:
+    """argmin_G ||target - M A G A^T||_F^2 + ||G - split_target||_F^2, and M A G A^T at that G.
+
+    target = M - E + J1 / rho and split_target = B + P - J2 / rho. With S = I_k + M M^T and, on observed samples,
+    Y = S^-1 (target - M split_target): G = split_target + M^T Y and M G = target - Y. One k x k Cholesky factor per
+    view instead of the paper's n x n Sylvester equation.
+    """
+    k = latent.shape[1]
+    gram = jnp.eye(k, dtype=latent.dtype) + latent @ jnp.swapaxes(latent, -1, -2)
+    misfit = target - represent(latent, mask, split_target)
+    y = cho_solve(cho_factor(gram), misfit)
+    return split_target + jnp.einsum("vki,vkj->vij", y, latent), target - y
+
+
+def update_error(target: Float[Array, "m k n"], rho: Scalar) -> Float[Array, "m k n"]:
+    """argmin_E ||E||_{2,1} + rho/2 ||E - target||_F^2 with target = M - M A G A^T + J1 / rho."""
+    return shrink_columns(target, 1 / rho)

@@ -1,0 +1,216 @@
+"""Proximal operators and projections.
+
+One convention::
+
+    prox_{tau f}(v) = argmin_x  tau f(x) + 1/2 ||x - v||_F^2,      tau >= 0.
+
+All are pure, jit- and vmap-able, and differentiable without NaN also at zero and at repeated singular values (where the
+operator has a kink, one element of its generalised derivative is returned). A NaN in ``v`` or ``tau`` stays visible.
+"""
+
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Inexact
+
+from jpltd_jax.transforms import Fourier, Transform
+
+Scalar = Float[Array, ""] | float
+
+
+def _divide(numerator: Array, denominator: Array, otherwise: Array | float) -> Array:
+    """Numerator / denominator, and ``otherwise`` where the denominator is zero."""
+    zero = denominator == 0
+    return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1, denominator))
+
+
+def soft_threshold(v: Float[Array, "*shape"], tau: Scalar | Float[Array, "*#shape"]) -> Float[Array, "*shape"]:
+    """Prox of f(x) = sum_i |x_i|: sign(v) max(|v| - tau, 0), written as v - clip(v, -tau, tau).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import soft_threshold
+    >>> soft_threshold(jnp.array([-3.0, 0.5, 2.0]), 1.0)
+    Array([-2.,  0.,  1.], dtype=float32)
+    """
+    return v - jnp.clip(v, -tau, tau)
+
+
+def shrink_columns(v: Float[Array, "*shape"], tau: Scalar, *, axis: int = -2) -> Float[Array, "*shape"]:
+    """Prox of the l2,1 norm f(x) = sum_j ||x_j||_2: each column scaled by max(1 - tau / ||v_j||_2, 0).
+
+    ``axis`` is the axis that a column runs along; the default makes columns of the last two axes. A zero column stays
+    zero.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import shrink_columns
+    >>> shrink_columns(jnp.array([[3.0, 0.1], [4.0, 0.0]]), 1.0)
+    Array([[2.4, 0. ],
+           [3.2, 0. ]], dtype=float32)
+    """
+    square = jnp.sum(v * v, axis=axis, keepdims=True)
+    zero = square == 0
+    norm = jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square)))
+    return v * _divide(jnp.maximum(norm - tau, 0), norm, 0.0)
+
+
+def _singular_tangent(
+    u: Inexact[Array, "*batch p r"],
+    vh: Inexact[Array, "*batch r q"],
+    dv: Inexact[Array, "*batch p q"],
+    symmetric: Float[Array, "*batch r r"],
+    skew: Float[Array, "*batch r r"],
+) -> Inexact[Array, "*batch p q"]:
+    """Differentiate u diag(f(s)) vh along dv, from the divided differences of f.
+
+    symmetric_ij = (f_i - f_j) / (s_i - s_j) and skew_ij = (f_i + f_j) / (s_i + s_j), with their limits. Unlike the
+    derivative of the factors themselves it is defined when singular values coincide.
+    """
+    uh, v = jnp.conj(jnp.swapaxes(u, -1, -2)), jnp.conj(jnp.swapaxes(vh, -1, -2))
+    left, right = uh @ dv, dv @ v
+    core = left @ v
+    core_h = jnp.conj(jnp.swapaxes(core, -1, -2))
+    ratio = jnp.diagonal(skew, axis1=-2, axis2=-1)
+    inner = symmetric * (core + core_h) / 2 + skew * (core - core_h) / 2
+    outside_u = (right - u @ core) * ratio[..., None, :]
+    outside_v = ratio[..., :, None] * (left - core @ vh)
+    return (u @ inner + outside_u) @ vh + u @ outside_v
+
+
+@jax.custom_jvp
+def singular_value_threshold(
+    v: Inexact[Array, "*batch p q"], tau: Scalar | Float[Array, "*batch"]
+) -> Inexact[Array, "*batch p q"]:
+    """Prox of the nuclear norm: u diag(max(s - tau, 0)) v^H of the thin SVD.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import singular_value_threshold
+    >>> singular_value_threshold(jnp.diag(jnp.array([3.0, 0.5])), 1.0)
+    Array([[2., 0.],
+           [0., 0.]], dtype=float32)
+    """
+    u, s, vh = jnp.linalg.svd(v, full_matrices=False)
+    return (u * jnp.maximum(s - jnp.asarray(tau)[..., None], 0)[..., None, :]) @ vh
+
+
+@singular_value_threshold.defjvp
+def _singular_value_threshold_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (v, tau), (dv, dtau) = primals, tangents
+    tau, dtau = jnp.asarray(tau)[..., None], jnp.asarray(dtau)[..., None, None]
+    u, s, vh = jnp.linalg.svd(v, full_matrices=False)
+    value, raised = jnp.maximum(s - tau, 0), jnp.maximum(s, tau)
+    above = (s > tau).astype(s.dtype)
+    symmetric = _divide(
+        raised[..., :, None] - raised[..., None, :],
+        s[..., :, None] - s[..., None, :],
+        above[..., :, None] * jnp.ones_like(above)[..., None, :],
+    )
+    at_zero = (tau == 0).astype(s.dtype)[..., None]
+    skew = _divide(value[..., :, None] + value[..., None, :], s[..., :, None] + s[..., None, :], at_zero)
+    tangent = _singular_tangent(u, vh, dv, symmetric, skew) - dtau * ((u * above[..., None, :]) @ vh)
+    return (u * value[..., None, :]) @ vh, tangent
+
+
+def _shrink_by_gram(d: Inexact[Array, "p q s"], tau: Scalar) -> Inexact[Array, "p q s"]:
+    gram = jnp.einsum("pqs,rqs->spr", d, jnp.conj(d), precision="highest")
+    eigenvalues, u = jnp.linalg.eigh(gram)
+    sigma = jnp.sqrt(jnp.maximum(eigenvalues, 0))
+    at_zero = jnp.asarray(tau == 0, sigma.dtype)
+    factor = _divide(jnp.maximum(sigma - tau, 0), sigma, at_zero)
+    shrink = jnp.einsum("spi,si,sri->spr", u, factor, jnp.conj(u), precision="highest")
+    return jnp.einsum("spr,rqs->pqs", shrink, d, precision="highest")
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _shrink_slices(d: Inexact[Array, "p q s"], tau: Scalar, method: str) -> Inexact[Array, "p q s"]:
+    """Singular value thresholding of every slice d[:, :, i]."""
+    if method == "svd":
+        return jnp.moveaxis(singular_value_threshold(jnp.moveaxis(d, -1, 0), tau), 0, -1)
+    if d.shape[0] <= d.shape[1]:
+        return _shrink_by_gram(d, tau)
+    return jnp.swapaxes(_shrink_by_gram(jnp.swapaxes(d, 0, 1), tau), 0, 1)
+
+
+@_shrink_slices.defjvp
+def _shrink_slices_jvp(method: str, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    _, tangent = jax.jvp(lambda d, tau: _shrink_slices(d, tau, "svd"), primals, tangents)
+    return _shrink_slices(*primals, method), tangent
+
+
+def tubal_shrink(
+    v: Float[Array, "p q n"],
+    tau: Scalar,
+    *,
+    transform: Transform | None = None,
+    method: Literal["gram", "svd"] = "gram",
+) -> Float[Array, "p q n"]:
+    """Prox of the tensor nuclear norm of :func:`jpltd_jax.tensor.tensor_nuclear_norm`.
+
+    Every slice of the transformed tensor has its singular values lowered by tau. (The norm carries the factor 1/n and
+    the transform is sqrt(n) times an orthonormal map: the two cancel. For the norm without that factor pass n * tau.)
+
+    Parameters
+    ----------
+    v
+        Tensor whose last axis is transformed.
+    tau
+        Threshold.
+    transform
+        Default: :class:`jpltd_jax.transforms.Fourier`, of which only the half spectrum is computed.
+    method
+        ``"gram"`` gets the shrinkage from the small min(p, q) x min(p, q) Gram matrices: fast, with an absolute error
+        of about eps s_max min(s_max / tau, eps**-0.5) in a slice with largest singular value s_max. ``"svd"``
+        decomposes the slices themselves: error about eps s_max.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import tubal_shrink
+    >>> tubal_shrink(jnp.ones((1, 1, 4)), 2.0)
+    Array([[[0.5, 0.5, 0.5, 0.5]]], dtype=float32)
+    """
+    if method not in ("gram", "svd"):
+        raise ValueError(f"method must be 'gram' or 'svd', got {method!r}")
+    transform = transform or Fourier()
+    return transform.inverse(_shrink_slices(transform.forward(v), tau, method), v.shape[-1])
+
+
+@jax.custom_jvp
+def _polar_factor(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k d"]:
+    u, _, vh = jnp.linalg.svd(v, full_matrices=False)
+    return u @ vh
+
+
+@_polar_factor.defjvp
+def _polar_factor_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (v,), (dv,) = primals, tangents
+    u, s, vh = jnp.linalg.svd(v, full_matrices=False)
+    total = s[..., :, None] + s[..., None, :]
+    return u @ vh, _singular_tangent(u, vh, dv, jnp.zeros_like(total), _divide(jnp.full_like(total, 2), total, 0.0))
+
+
+def stiefel(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k d"]:
+    """Nearest orthonormal frame: argmin ||x - v||_F subject to x x^T = I_k, the polar factor u v^T of the thin SVD.
+
+    For k > d no k rows can be orthonormal; the columns are: x^T x = I_d. For rank-deficient v the nearest frame is not
+    unique: a nearest one is returned, and its part outside the row space of v is the choice of the SVD routine (so it
+    may differ between backends). For v = 0 every frame is nearest; the leading coordinates [I 0] are returned.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import stiefel
+    >>> stiefel(jnp.array([[2.0, 0.0, 0.0], [0.0, 0.5, 0.0]]))
+    Array([[1., 0., 0.],
+           [0., 1., 0.]], dtype=float32)
+    """
+    zero = jnp.all(v == 0, axis=(-2, -1), keepdims=True)
+    frame = jnp.eye(v.shape[-2], v.shape[-1], dtype=v.dtype)
+    return jnp.where(zero, frame, _polar_factor(jnp.where(zero, frame, v)))

@@ -1,0 +1,26 @@
+import os
+from pathlib import Path
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=300)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(autouse=True)
+def x64():
+    """Tests run with x64 on and say which dtype they mean; doctests and subprocesses run as users do, without."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="session")
+def reference_run():
+    with np.load(DATA / "jpltd_reference_run.npz") as archive:
+        return {name: archive[name] for name in archive.files}
