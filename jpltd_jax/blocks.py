@@ -1,4 +1,6 @@
-"""The block updates of JPLTD's ADMM, each the exact minimiser of the augmented Lagrangian in one block.
+"""The block updates of JPLTD's ADMM, in closed form.
+
+All but the projection's are exact minimisers of the augmented Lagrangian in their block.
 
 Big tensors are laid out (view, sample, dictionary): ``G[v, i, j]`` is the weight of dictionary sample j in the
 representation of sample i, the transpose of the paper's G^v. ``latent`` is M^v = W^v X^v (view, k, sample), zero on
@@ -25,10 +27,14 @@ def update_projection(
     target: Float[Array, "m k n"],
     current: Float[Array, "m k r"],
 ) -> Float[Array, "m k r"]:
-    """argmin_W ||W (X - X A G A^T) - target||_F over orthonormal frames W; target = E - J1 / rho.
+    """argmax_W <target, W F1> over orthonormal frames W, with F1 = X - X A G A^T and target = E - J1 / rho.
 
-    The polar factor of target (X - X A G A^T)^T = (target - target G) X^T, which never forms the (r, n) residual of
-    every sample. Where that product is zero every frame is a minimiser and the current one is kept.
+    The polar factor of target F1^T = (target - target G) X^T, which never forms the (r, n) residual F1. Where that
+    product is zero every frame is a maximiser and the current one is kept.
+
+    The subproblem is argmin_W ||W F1 - target||_F. The paper solves it as an orthogonal Procrustes problem, by this
+    polar factor; that is the minimiser where ||W F1||_F is the same for all frames, that is for k >= d. For k < d it is
+    not, and the augmented Lagrangian may rise in this block.
     """
     argument = (target - target @ graph) @ jnp.swapaxes(data, -1, -2)
     zero = jnp.all(argument == 0, axis=(-2, -1), keepdims=True)

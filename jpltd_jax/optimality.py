@@ -57,7 +57,8 @@ def fixed_point_gap(prox: Prox, v: Float[Array, "*shape"], tau: Scalar, sigma: S
     """Largest entry of |prox(p + sigma (v - p) / tau, sigma) - p| with p = prox(v, tau); needs tau > 0.
 
     (v - p) / tau is a subgradient of f at p, so p is the prox of every point on the ray p + sigma (v - p) / tau. For a
-    projection this is idempotence (sigma = 0) and constancy along normals (sigma > 0).
+    projection this is idempotence (sigma = 0) and constancy along normals (sigma > 0). Take
+    sigma other than tau, for which it says nothing.
 
     Examples
     --------

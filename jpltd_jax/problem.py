@@ -142,6 +142,19 @@ def _resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
     return wanted
 
 
+def _unit_columns(x: np.ndarray) -> np.ndarray:
+    scaled = x / np.maximum(np.abs(x).max(axis=0), SMALLEST_NORM)
+    return scaled / np.maximum(np.linalg.norm(scaled, axis=0), SMALLEST_NORM)
+
+
+def _check_range(columns: list[np.ndarray], dtype: np.dtype) -> None:
+    largest = np.sqrt(np.finfo(dtype).max)
+    for v, x in enumerate(columns):
+        too_large = np.abs(x).max(axis=0) > largest / np.sqrt(len(x))
+        if too_large.any():
+            raise ValueError(f"view {v}, sample {_first(too_large)} is too large for {dtype}; use normalize=True")
+
+
 def _compress(x: np.ndarray, present: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     """Thin QR of the observed columns of x (d, n) when that makes it smaller: x = q @ r."""
     d, n_observed = x.shape[0], int(present.sum())
@@ -191,7 +204,9 @@ def make_problem(
     target = _resolve_dtype(dtype, matrices)
     columns = [x.T.astype(np.float64) for x in matrices]
     if normalize:
-        columns = [x / np.maximum(np.linalg.norm(x, axis=0), SMALLEST_NORM) for x in columns]
+        columns = [_unit_columns(x) for x in columns]
+    else:
+        _check_range(columns, target)
     compressed = [_compress(x, present[:, v]) for v, x in enumerate(columns)]
     width = max(r.shape[0] for _, r in compressed)
     stacked = np.stack([np.pad(r, ((0, width - r.shape[0]), (0, 0))) for _, r in compressed])

@@ -8,7 +8,7 @@ All are pure, jit- and vmap-able, and differentiable without NaN also at zero an
 operator has a kink, one element of its generalised derivative is returned). A NaN in ``v`` or ``tau`` stays visible.
 """
 
-from functools import partial
+import functools
 from typing import Literal
 
 import jax
@@ -18,6 +18,9 @@ from jaxtyping import Array, Float, Inexact
 from jpltd_jax.transforms import Fourier, Transform
 
 Scalar = Float[Array, ""] | float
+
+MOST_UNROLLED = 8
+"""Up to this many rows, products of slices are written out pair by pair: several times faster than batched matmuls."""
 
 
 def _divide(numerator: Array, denominator: Array, otherwise: Array | float) -> Array:
@@ -118,30 +121,42 @@ def _singular_value_threshold_jvp(primals: tuple, tangents: tuple) -> tuple[Arra
     return (u * value[..., None, :]) @ vh, tangent
 
 
+def _shrink_by_svd(d: Inexact[Array, "p q s"], tau: Scalar) -> Inexact[Array, "p q s"]:
+    return jnp.moveaxis(singular_value_threshold(jnp.moveaxis(d, -1, 0), tau), 0, -1)
+
+
+def _slice_grams(d: Inexact[Array, "p q s"]) -> Inexact[Array, "p p s"]:
+    """d_s d_s^H of every slice."""
+    p = d.shape[0]
+    if p > MOST_UNROLLED:
+        return jnp.einsum("pqs,rqs->prs", d, jnp.conj(d), precision="highest")
+    upper = {(i, j): jnp.sum(d[i] * jnp.conj(d[j]), axis=0) for i in range(p) for j in range(i, p)}
+    rows = [[upper[i, j] if i <= j else jnp.conj(upper[j, i]) for j in range(p)] for i in range(p)]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def _apply_to_slices(matrices: Inexact[Array, "p p s"], d: Inexact[Array, "p q s"]) -> Inexact[Array, "p q s"]:
+    p = d.shape[0]
+    if p > MOST_UNROLLED:
+        return jnp.einsum("prs,rqs->pqs", matrices, d, precision="highest")
+    return jnp.stack([functools.reduce(jnp.add, [matrices[i, j] * d[j] for j in range(p)]) for i in range(p)])
+
+
+@jax.custom_jvp
 def _shrink_by_gram(d: Inexact[Array, "p q s"], tau: Scalar) -> Inexact[Array, "p q s"]:
-    gram = jnp.einsum("pqs,rqs->spr", d, jnp.conj(d), precision="highest")
-    eigenvalues, u = jnp.linalg.eigh(gram)
+    if d.shape[0] > d.shape[1]:
+        return jnp.swapaxes(_shrink_by_gram(jnp.swapaxes(d, 0, 1), tau), 0, 1)
+    eigenvalues, u = jnp.linalg.eigh(jnp.moveaxis(_slice_grams(d), -1, 0))
     sigma = jnp.sqrt(jnp.maximum(eigenvalues, 0))
     at_zero = jnp.asarray(tau == 0, sigma.dtype)
     factor = _divide(jnp.maximum(sigma - tau, 0), sigma, at_zero)
-    shrink = jnp.einsum("spi,si,sri->spr", u, factor, jnp.conj(u), precision="highest")
-    return jnp.einsum("spr,rqs->pqs", shrink, d, precision="highest")
+    shrink = jnp.einsum("spi,si,sri->prs", u, factor, jnp.conj(u), precision="highest")
+    return _apply_to_slices(shrink, d)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _shrink_slices(d: Inexact[Array, "p q s"], tau: Scalar, method: str) -> Inexact[Array, "p q s"]:
-    """Singular value thresholding of every slice d[:, :, i]."""
-    if method == "svd":
-        return jnp.moveaxis(singular_value_threshold(jnp.moveaxis(d, -1, 0), tau), 0, -1)
-    if d.shape[0] <= d.shape[1]:
-        return _shrink_by_gram(d, tau)
-    return jnp.swapaxes(_shrink_by_gram(jnp.swapaxes(d, 0, 1), tau), 0, 1)
-
-
-@_shrink_slices.defjvp
-def _shrink_slices_jvp(method: str, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    _, tangent = jax.jvp(lambda d, tau: _shrink_slices(d, tau, "svd"), primals, tangents)
-    return _shrink_slices(*primals, method), tangent
+@_shrink_by_gram.defjvp
+def _shrink_by_gram_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    return _shrink_by_gram(*primals), jax.jvp(_shrink_by_svd, primals, tangents)[1]
 
 
 def tubal_shrink(
@@ -178,8 +193,9 @@ def tubal_shrink(
     """
     if method not in ("gram", "svd"):
         raise ValueError(f"method must be 'gram' or 'svd', got {method!r}")
+    shrink = _shrink_by_gram if method == "gram" else _shrink_by_svd
     transform = transform or Fourier()
-    return transform.inverse(_shrink_slices(transform.forward(v), tau, method), v.shape[-1])
+    return transform.inverse(shrink(transform.forward(v), tau), v.shape[-1])
 
 
 @jax.custom_jvp
