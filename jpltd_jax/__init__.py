@@ -15,7 +15,7 @@ from jpltd_jax.admm import (
 )
 from jpltd_jax.chunked import solve_chunked
 from jpltd_jax.problem import Problem, make_problem
-from jpltd_jax.spectral import affinity
+from jpltd_jax.spectral import affinity, kmeans, spectral_cluster, spectral_embedding
 
 __version__ = "0.1.0"
 
@@ -32,6 +32,7 @@ __all__ = [
     "blocks",
     "chunked",
     "init",
+    "kmeans",
     "make_problem",
     "objective",
     "optimality",
@@ -40,6 +41,8 @@ __all__ = [
     "solve",
     "solve_chunked",
     "spectral",
+    "spectral_cluster",
+    "spectral_embedding",
     "step",
     "tensor",
     "transforms",

@@ -1,7 +1,30 @@
-"""From learned graphs to labels: affinity, spectral embedding, k-means."""
+"""From learned graphs to labels on device: affinity, spectral embedding, k-means.
 
+Nothing here knows of JPLTD. All functions are jit- and vmap-able; numbers of clusters and restarts are static.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax.experimental.sparse.linalg import lobpcg_standard
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+Key = PRNGKeyArray | Array
+"""A key of ``jax.random.key`` or ``jax.random.PRNGKey``."""
+
+
+class KMeans(NamedTuple):
+    """Best of several restarts of k-means."""
+
+    labels: Int[Array, " n"]
+    centers: Float[Array, "c d"]
+    inertia: Float[Array, ""]
+    """Sum of the squared distances of the samples to their centers."""
+    n_iter: Int[Array, ""]
 
 
 def affinity(graphs: Float[Array, "m n n"]) -> Float[Array, "n n"]:
@@ -17,3 +40,193 @@ def affinity(graphs: Float[Array, "m n n"]) -> Float[Array, "n n"]:
     """
     mean = jnp.mean(jnp.abs(graphs), axis=0)
     return (mean + mean.T) / 2
+
+
+def _inverse_root(degree: Float[Array, " n"]) -> Float[Array, " n"]:
+    isolated = degree <= 0
+    return jnp.where(isolated, 0, 1 / jnp.sqrt(jnp.where(isolated, 1, degree)))
+
+
+def _unit_rows(x: Float[Array, "n c"]) -> Float[Array, "n c"]:
+    norm = jnp.linalg.norm(x, axis=1, keepdims=True)
+    return x / jnp.where(norm == 0, 1, norm)
+
+
+def spectral_embedding(affinity: Float[Array, "n n"], n_components: int) -> Float[Array, "n c"]:
+    """Leading eigenvectors of D^-1/2 H D^-1/2, rows scaled to unit length; D the diagonal of row sums of H.
+
+    A sample without neighbours has no place in the graph: its row is zero. In a disconnected graph the eigenvectors of
+    the eigenvalue 1 span the indicators of the components; which basis of them is returned does not matter to k-means.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.spectral import spectral_embedding
+    >>> two_pairs = jnp.kron(jnp.eye(2), jnp.ones((2, 2)))
+    >>> x = spectral_embedding(two_pairs, 2)
+    >>> jnp.abs(x @ x.T).round(3)
+    Array([[1., 1., 0., 0.],
+           [1., 1., 0., 0.],
+           [0., 0., 1., 1.],
+           [0., 0., 1., 1.]], dtype=float32)
+    """
+    scale = _inverse_root(jnp.sum(affinity, axis=1))
+    _, vectors = jnp.linalg.eigh(scale[:, None] * affinity * scale)
+    leading = vectors[:, ::-1][:, :n_components]
+    return _unit_rows(jnp.where((scale > 0)[:, None], leading, 0))
+
+
+def spectral_embedding_of_products(
+    key: Key,
+    product: Callable[[Float[Array, "n b"]], Float[Array, "n b"]],
+    n_samples: int,
+    n_components: int,
+    *,
+    max_iter: int = 100,
+    dtype: jnp.dtype | type = jnp.float32,
+) -> Float[Array, "n c"]:
+    """:func:`spectral_embedding` of an affinity H that is known only through ``product``: x -> H x.
+
+    By LOBPCG (Knyazev, SIAM J. Sci. Comput. 23, 2001), started from ``key``; needs 5 * n_components < n_samples. Memory
+    and work are those of the products, so this is the way for large or factored affinities.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jpltd_jax.spectral import spectral_embedding_of_products
+    >>> blocks = jnp.kron(jnp.eye(2), jnp.ones((8, 8)))
+    >>> x = spectral_embedding_of_products(jax.random.key(0), lambda y: blocks @ y, 16, 2)
+    >>> jnp.abs(x @ x.T)[0, ::8].round(3)
+    Array([1., 0.], dtype=float32)
+    """
+    if 5 * n_components >= n_samples:
+        raise ValueError(f"needs 5 * n_components < n_samples, got {n_components} and {n_samples}")
+    with jax.default_matmul_precision("highest"):
+        scale = _inverse_root(product(jnp.ones((n_samples, 1), dtype))[:, 0])[:, None]
+        start = jax.random.normal(key, (n_samples, n_components), dtype)
+        _, leading, _ = lobpcg_standard(lambda x: scale * product(scale * x), start, m=max_iter)
+    return _unit_rows(jnp.where(scale > 0, leading, 0))
+
+
+def _squared_distances(x: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, "n c"]:
+    product = jnp.matmul(x, centers.T, precision="highest")
+    return jnp.maximum(jnp.sum(x * x, axis=1)[:, None] - 2 * product + jnp.sum(centers * centers, axis=1), 0)
+
+
+def _seed_centers(key: Key, x: Float[Array, "n d"], n_clusters: int) -> Float[Array, "c d"]:
+    """Greedy k-means++: of 2 + log c candidates, drawn by squared distance, the one that lowers the inertia most."""
+    n, d = x.shape
+    candidates = 2 + int(math.log(n_clusters))
+    first_key, key = jax.random.split(key)
+    first = x[jax.random.randint(first_key, (), 0, n)]
+    centers = jnp.zeros((n_clusters, d), x.dtype).at[0].set(first)
+
+    def add(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        centers, nearest = carry
+        logits = jnp.where(jnp.any(nearest > 0), jnp.log(nearest), 0)
+        drawn = jax.random.categorical(jax.random.fold_in(key, i), logits, shape=(candidates,))
+        lowered = jnp.minimum(nearest[:, None], _squared_distances(x, x[drawn]))
+        best = jnp.argmin(jnp.sum(lowered, axis=0))
+        return centers.at[i].set(x[drawn[best]]), lowered[:, best]
+
+    nearest = _squared_distances(x, first[None])[:, 0]
+    return jax.lax.fori_loop(1, n_clusters, add, (centers, nearest))[0]
+
+
+def _move_centers(
+    x: Float[Array, "n d"], labels: Int[Array, " n"], nearest: Float[Array, " n"], n_clusters: int
+) -> Float[Array, "c d"]:
+    """Means of the clusters; the empty ones restart at the samples that are farthest from their centers."""
+    member = jax.nn.one_hot(labels, n_clusters, dtype=x.dtype)
+    size = jnp.sum(member, axis=0)
+    empty = size == 0
+    mean = jnp.matmul(member.T, x, precision="highest") / jnp.where(empty, 1, size)[:, None]
+    _, farthest = jax.lax.top_k(nearest, n_clusters)
+    restart = x[farthest[jnp.cumsum(empty) - 1]]
+    return jnp.where(empty[:, None], restart, mean)
+
+
+def _lloyd(key: Key, x: Float[Array, "n d"], n_clusters: int, max_iter: int) -> KMeans:
+    def assign(centers: Array) -> tuple[Array, Array]:
+        distances = _squared_distances(x, centers)
+        return jnp.argmin(distances, axis=1).astype(jnp.int32), jnp.min(distances, axis=1)
+
+    def unfinished(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
+        *_, changed, iteration = carry
+        return changed & (iteration < max_iter)
+
+    def body(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        _, labels, nearest, _, iteration = carry
+        centers = _move_centers(x, labels, nearest, n_clusters)
+        new_labels, nearest = assign(centers)
+        return centers, new_labels, nearest, jnp.any(new_labels != labels), iteration + 1
+
+    centers = _seed_centers(key, x, n_clusters)
+    labels, nearest = assign(centers)
+    start = (centers, labels, nearest, jnp.asarray(True), jnp.asarray(0, jnp.int32))
+    centers, labels, nearest, _, n_iter = jax.lax.while_loop(unfinished, body, start)
+    return KMeans(labels, centers, jnp.sum(nearest), n_iter)
+
+
+@partial(jax.jit, static_argnames=("n_clusters", "n_init", "max_iter"))
+def kmeans(key: Key, x: Float[Array, "n d"], n_clusters: int, *, n_init: int = 20, max_iter: int = 300) -> KMeans:
+    """Argmin over centers of sum_i min_c ||x_i - center_c||^2: the best of ``n_init`` restarts, in one program.
+
+    Each restart is seeded by greedy k-means++ and runs Lloyd's iterations until no label changes. A cluster that loses
+    all samples restarts at a sample far from its center. With fewer distinct rows than clusters some stay empty.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jpltd_jax.spectral import kmeans
+    >>> result = kmeans(jax.random.key(0), jnp.array([[0.0], [0.5], [9.0], [9.5]]), 2)
+    >>> float(result.inertia), bool(result.labels[0] == result.labels[1] != result.labels[2])
+    (0.25, True)
+    """
+    n = x.shape[0]
+    if not 1 <= n_clusters <= n:
+        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
+    if n_init < 1 or max_iter < 1:
+        raise ValueError(f"n_init and max_iter must be at least 1, got {n_init} and {max_iter}")
+    middle = jnp.mean(x, axis=0)
+    keys = jax.random.split(key, n_init)
+    runs = jax.vmap(lambda key: _lloyd(key, x - middle, n_clusters, max_iter))(keys)
+    best = jax.tree.map(lambda leaf: leaf[jnp.argmin(runs.inertia)], runs)
+    return best._replace(centers=best.centers + middle)
+
+
+@partial(jax.jit, static_argnames=("n_clusters", "n_init", "method"))
+def spectral_cluster(
+    key: Key,
+    affinity: Float[Array, "n n"],
+    n_clusters: int,
+    *,
+    n_init: int = 20,
+    method: Literal["dense", "iterative"] = "dense",
+) -> Int[Array, " n"]:
+    """Labels 0..n_clusters-1: k-means on the spectral embedding (Ng, Jordan, Weiss, NIPS 2001).
+
+    ``method`` ``"dense"`` decomposes the whole matrix, O(n^3); ``"iterative"`` takes products with it only.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jpltd_jax import spectral_cluster
+    >>> two_pairs = jnp.kron(jnp.eye(2), jnp.ones((2, 2)))
+    >>> labels = spectral_cluster(jax.random.key(0), two_pairs, 2)
+    >>> bool(labels[0] == labels[1] != labels[2])
+    True
+    """
+    if method not in ("dense", "iterative"):
+        raise ValueError(f"method must be 'dense' or 'iterative', got {method!r}")
+    n = affinity.shape[0]
+    if not 1 <= n_clusters <= n:
+        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
+    start_key, key = jax.random.split(key)
+    if method == "dense":
+        embedding = spectral_embedding(affinity, n_clusters)
+    else:
+        embedding = spectral_embedding_of_products(
+            start_key, lambda x: affinity @ x, n, n_clusters, dtype=affinity.dtype
+        )
+    return kmeans(key, embedding, n_clusters, n_init=n_init).labels
