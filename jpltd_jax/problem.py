@@ -131,7 +131,8 @@ def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[li
     return [np.where(present[:, v, None], x, 0) for v, x in enumerate(matrices)], present
 
 
-def _resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
+def resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
+    """The wanted dtype, or that of the views as far as JAX is configured to hold it."""
     if dtype is None:
         return np.dtype(jax.dtypes.canonicalize_dtype(np.result_type(np.float32, *views)))
     wanted = np.dtype(dtype)  # type: ignore[call-overload]
@@ -142,7 +143,8 @@ def _resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
     return wanted
 
 
-def _unit_columns(x: np.ndarray) -> np.ndarray:
+def unit_columns(x: np.ndarray) -> np.ndarray:
+    """Every column scaled to unit l2 norm; zero columns stay zero."""
     scaled = x / np.maximum(np.abs(x).max(axis=0), SMALLEST_NORM)
     return scaled / np.maximum(np.linalg.norm(scaled, axis=0), SMALLEST_NORM)
 
@@ -201,10 +203,10 @@ def make_problem(
     ((2, 6, 6), (2, 6))
     """
     matrices, present = observed(views, mask)
-    target = _resolve_dtype(dtype, matrices)
+    target = resolve_dtype(dtype, matrices)
     columns = [x.T.astype(np.float64) for x in matrices]
     if normalize:
-        columns = [_unit_columns(x) for x in columns]
+        columns = [unit_columns(x) for x in columns]
     else:
         _check_range(columns, target)
     compressed = [_compress(x, present[:, v]) for v, x in enumerate(columns)]
