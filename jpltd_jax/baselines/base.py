@@ -28,7 +28,7 @@ def observed_columns(
 ) -> tuple[list[Float[Array, "d_v n"]], Bool[Array, "n m"]]:
     """Views as (d_v, n) with observed samples scaled to unit length and missing ones zero, and the mask (n, m).
 
-    Input is checked as by :func:`jpltd_jax.make_problem`: a row of NaN is a missing sample, or an explicit mask says so.
+    Input is checked as by :func:`jpltd_jax.make_problem`.
 
     Examples
     --------
