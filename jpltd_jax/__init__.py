@@ -1,6 +1,22 @@
 """Clustering of incomplete multi-view data in JAX: views + mask -> Problem -> Result -> labels -> scores."""
 
-from jpltd_jax import admm, blocks, chunked, optimality, problem, prox, spectral, tensor, transforms
+from jpltd_jax import (
+    admm,
+    baselines,
+    blocks,
+    chunked,
+    datasets,
+    graphs,
+    metrics,
+    missing,
+    optimality,
+    problem,
+    prox,
+    spectral,
+    tensor,
+    transforms,
+    views,
+)
 from jpltd_jax.admm import (
     Hyper,
     Info,
@@ -29,11 +45,16 @@ __all__ = [
     "admm",
     "affinity",
     "augmented_lagrangian",
+    "baselines",
     "blocks",
     "chunked",
+    "datasets",
+    "graphs",
     "init",
     "kmeans",
     "make_problem",
+    "metrics",
+    "missing",
     "objective",
     "optimality",
     "problem",
@@ -46,4 +67,5 @@ __all__ = [
     "step",
     "tensor",
     "transforms",
+    "views",
 ]

@@ -22,7 +22,7 @@ from jpltd_jax.problem import Problem
 from jpltd_jax.prox import Scalar, soft_threshold, tubal_shrink
 from jpltd_jax.spectral import affinity
 from jpltd_jax.tensor import tensor_nuclear_norm
-from jpltd_jax.transforms import Transform
+from jpltd_jax.transforms import AnyTransform
 
 Variant = Literal["full", "N", "B", "O"]
 Order = Literal["paper", "reference"]
@@ -183,7 +183,7 @@ def step(
     *,
     variant: Variant = "full",
     order: Order = "paper",
-    transform: Transform | None = None,
+    transform: AnyTransform | None = None,
     norm_scale: NormScale = "mean",
 ) -> tuple[State, Info]:
     """One ADMM iteration: W, G, E, B, P (or W, E, G, B, P), then the multipliers and the penalty.
@@ -246,7 +246,7 @@ def objective(
     state: State,
     hyper: Hyper,
     *,
-    transform: Transform | None = None,
+    transform: AnyTransform | None = None,
     norm_scale: NormScale = "mean",
 ) -> Float[Array, ""]:
     """sum_v ||E^v||_{2,1} + lam ||B||_* + theta ||P||_1 of an iterate."""
@@ -261,7 +261,7 @@ def augmented_lagrangian(
     state: State,
     *,
     variant: Variant = "full",
-    transform: Transform | None = None,
+    transform: AnyTransform | None = None,
     norm_scale: NormScale = "mean",
 ) -> Float[Array, ""]:
     """Objective + <J1, r1> + <J2, r2> + rho/2 (||r1||^2 + ||r2||^2) with the two constraint residuals r1, r2."""
@@ -292,7 +292,7 @@ def advance(
     hyper: Hyper,
     progress: Progress,
     stop: Int[Array, ""],
-    transform: Transform | None,
+    transform: AnyTransform | None,
     *,
     variant: Variant,
     order: Order,
@@ -318,7 +318,7 @@ def advance(
 
 
 def finish(
-    progress: Progress, hyper: Hyper, transform: Transform | None, max_iter: int, norm_scale: NormScale
+    progress: Progress, hyper: Hyper, transform: AnyTransform | None, max_iter: int, norm_scale: NormScale
 ) -> Result:
     """Affinity, objective and final status of a solve."""
     state, history, status = progress
@@ -335,7 +335,7 @@ def _solve(
     problem: Problem,
     hyper: Hyper,
     state: State,
-    transform: Transform | None,
+    transform: AnyTransform | None,
     *,
     max_iter: int,
     variant: Variant,
@@ -385,7 +385,7 @@ def solve(
     max_iter: int,
     variant: Variant = "full",
     order: Order = "paper",
-    transform: Transform | None = None,
+    transform: AnyTransform | None = None,
     norm_scale: NormScale = "mean",
     w_init: Start = "identity",
     init: State | None = None,

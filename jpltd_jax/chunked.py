@@ -32,7 +32,7 @@ from jpltd_jax.admm import (
     starting_state,
 )
 from jpltd_jax.problem import Problem
-from jpltd_jax.transforms import Transform
+from jpltd_jax.transforms import AnyTransform
 
 _advance = partial(
     jax.jit, static_argnames=("variant", "order", "norm_scale"), donate_argnames=("progress",)
@@ -110,7 +110,7 @@ def solve_chunked(
     checkpoint: str | os.PathLike[str] | None = None,
     variant: Variant = "full",
     order: Order = "paper",
-    transform: Transform | None = None,
+    transform: AnyTransform | None = None,
     norm_scale: NormScale = "mean",
     w_init: Start = "identity",
     init: State | None = None,

@@ -18,7 +18,6 @@ VIEW_KEYS = ("X", "data", "fea", "views")
 LABEL_KEYS = ("Y", "gt", "truth", "labels", "label", "gnd", "y", "truelabel")
 """Names under which MATLAB files hold the views and the labels, in the order in which they are tried."""
 
-DIRECTORY_VARIABLE = "JPLTD_DATA"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -54,19 +53,16 @@ def _checked_labels(labels: object) -> np.ndarray:
 
 def _checked(views: Sequence[object], labels: object, mask: Any, name: str) -> MultiViewData:
     if len(views) == 0:
-        raise ValueError(f"{name}: no views")
-    try:
-        matrices = [_as_matrix(view, v) for v, view in enumerate(views)]
-        n = len(matrices[0])
-        for v, matrix in enumerate(matrices):
-            if len(matrix) != n:
-                raise ValueError(f"view {v} has {len(matrix)} samples but view 0 has {n}")
-        classes = None if labels is None else _checked_labels(labels)
-        if classes is not None and len(classes) != n:
-            raise ValueError(f"there are {len(classes)} labels but the views have {n} samples")
-        return MultiViewData(matrices, classes, None if mask is None else _checked_mask(mask, n, len(views)), name)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError("there are no views")
+    matrices = [_as_matrix(view, v) for v, view in enumerate(views)]
+    n = len(matrices[0])
+    for v, matrix in enumerate(matrices):
+        if len(matrix) != n:
+            raise ValueError(f"view {v} has {len(matrix)} samples but view 0 has {n}")
+    classes = None if labels is None else _checked_labels(labels)
+    if classes is not None and len(classes) != n:
+        raise ValueError(f"there are {len(classes)} labels but the views have {n} samples")
+    return MultiViewData(matrices, classes, None if mask is None else _checked_mask(mask, n, len(views)), name)
 
 
 def _orientation_histograms(images: np.ndarray) -> np.ndarray:
@@ -126,8 +122,8 @@ def make_blobs(
         Standard deviation of the noise that a view adds to each of its features: one for all views, or one for each.
     separation
         Distance between any two cluster centres, where the samples of a cluster scatter about their centre with
-        standard deviation 1 in each of ``n_clusters`` dimensions. A view maps these linearly to its own features, by a
-        random matrix that keeps squared lengths on average.
+        standard deviation 1 in each of ``n_clusters`` dimensions. A view rotates these into its own features at random,
+        which keeps all distances, or, when it has fewer features than that, projects them.
 
     Examples
     --------
@@ -138,7 +134,7 @@ def make_blobs(
     """
     if not 1 <= n_clusters <= n_samples:
         raise ValueError(f"n_clusters must be from 1 to n_samples = {n_samples}, got {n_clusters}")
-    levels = [float(noise)] * len(dims) if isinstance(noise, (int, float)) else list(noise)
+    levels = np.full(len(dims), noise) if np.ndim(noise) == 0 else np.asarray(noise)
     if len(levels) != len(dims):
         raise ValueError(f"noise has {len(levels)} levels for {len(dims)} views")
     if not all(0 <= x < np.inf for x in [*levels, separation]):
@@ -146,20 +142,20 @@ def make_blobs(
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(n_samples) % n_clusters)
     latent = separation / np.sqrt(2) * np.eye(n_clusters)[labels] + rng.normal(size=(n_samples, n_clusters))
-    views = [
-        latent @ rng.normal(size=(n_clusters, d)) / np.sqrt(d) + level * rng.normal(size=(n_samples, d))
-        for d, level in zip(dims, levels, strict=True)
-    ]
+    views = []
+    for d, level in zip(dims, levels, strict=True):
+        rotation = np.linalg.qr(rng.normal(size=(max(d, n_clusters), n_clusters)))[0][:d]
+        views.append(latent @ rotation.T + level * rng.normal(size=(n_samples, d)))
     return _checked(views, labels, None, "blobs")
 
 
 @contextmanager
-def _parsing(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a parser throws at a broken file into a ValueError that names the file."""
+def _about(subject: str) -> Iterator[None]:
+    """Turn whatever a parser or a check throws at a bad file into a ValueError that begins with the subject."""
     try:
         yield
     except Exception as error:
-        raise ValueError(f"{path} is not a readable {kind}: {error}") from error
+        raise ValueError(f"{subject}: {error}") from error
 
 
 def load_npz(path: str | os.PathLike[str]) -> MultiViewData:
@@ -170,27 +166,24 @@ def load_npz(path: str | os.PathLike[str]) -> MultiViewData:
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> import numpy as np
     >>> from jpltd_jax.datasets import load_npz
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(Path(folder, "pair.npz"), view0=np.eye(3), view1=np.ones((3, 2)), labels=[1, 1, 2])
-    ...     pair = load_npz(Path(folder, "pair.npz"))
+    ...     np.savez(f"{folder}/pair.npz", view0=np.eye(3), view1=np.ones((3, 2)), labels=[1, 1, 2])
+    ...     pair = load_npz(f"{folder}/pair.npz")
     >>> pair.name, len(pair.views), pair.labels
     ('pair', 2, array([0, 0, 1]))
     """
     path = Path(path)
-    with (
-        path.open("rb") as file,
-        _parsing(path, "NumPy archive"),
-        np.load(file, allow_pickle=False) as archive,
-    ):
-        names = [name for name in archive.files if re.fullmatch(r"view\d+|labels|mask", name)]
-        arrays, keys = {name: archive[name] for name in names}, archive.files
-    wanted = [f"view{v}" for v in range(len(arrays.keys() - {"labels", "mask"}))]
-    if not wanted or not arrays.keys() >= set(wanted):
+    reading = _about(f"{path} is not a readable archive")
+    with path.open("rb") as file, reading, np.load(file, allow_pickle=False) as archive:
+        keys = archive.files
+        arrays = {key: archive[key] for key in keys if re.fullmatch(r"view\d+|labels|mask", key)}
+    names = [f"view{v}" for v in range(len(arrays.keys() - {"labels", "mask"}))]
+    if not names or not arrays.keys() >= set(names):
         raise ValueError(f"{path} must hold view0, view1, ... without a gap; it holds {keys}")
-    return _checked([arrays[name] for name in wanted], arrays.get("labels"), arrays.get("mask"), path.stem)
+    with _about(str(path)):
+        return _checked([arrays[name] for name in names], arrays.get("labels"), arrays.get("mask"), path.stem)
 
 
 def save_npz(path: str | os.PathLike[str], data: MultiViewData) -> None:
@@ -202,11 +195,10 @@ def save_npz(path: str | os.PathLike[str], data: MultiViewData) -> None:
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> from jpltd_jax.datasets import load_npz, make_blobs, save_npz
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_npz(Path(folder, "easy.npz"), make_blobs(0))
-    ...     load_npz(Path(folder, "easy.npz")).name
+    ...     save_npz(f"{folder}/easy.npz", make_blobs(0))
+    ...     load_npz(f"{folder}/easy.npz").name
     'easy'
     """
     path = Path(path)
@@ -251,14 +243,14 @@ def _read_mat(path: Path) -> dict[str, Any]:
         head = file.read(512 + len(HDF5_SIGNATURE))
         file.seek(0)
         if HDF5_SIGNATURE not in (head[: len(HDF5_SIGNATURE)], head[512:]):
-            with _parsing(path, "MATLAB file"):
+            with _about(f"{path} is not a readable MATLAB file"):
                 return scipy.io.loadmat(file)
     try:
         import h5py
     except ImportError as error:
         raise ImportError(f"{path} is a MATLAB 7.3 file; reading it needs h5py: pip install h5py") from error
     known = {*VIEW_KEYS, *LABEL_KEYS}
-    with _parsing(path, "MATLAB 7.3 file"), h5py.File(path, "r") as file:
+    with _about(f"{path} is not a readable MATLAB 7.3 file"), h5py.File(path, "r") as file:
         return {name: _from_hdf5(file, file[name]) if name in known else None for name in file if name[0] != "#"}
 
 
@@ -274,20 +266,18 @@ def _label_vector(value: Any) -> np.ndarray:
 def _samples_as_rows(matrices: list[np.ndarray], n_labels: int | None) -> list[np.ndarray]:
     shapes = [x.shape for x in matrices]
     sizes = set.intersection(*map(set, shapes)) if n_labels is None else {n_labels}
-    for v, shape in enumerate(shapes):
-        if not sizes & set(shape):
-            counted = f"there are {n_labels} labels" if n_labels is not None else "no size is common to all views"
-            raise ValueError(f"cannot find the samples of view {v} of shape {shape}: {counted}; shapes {shapes}")
-    sides = {shape[0] in sizes for shape in shapes if shape[0] != shape[1]}
-    if len(sizes) > 1 or (len(sides) != 1 and any(a == b for a, b in shapes)):
+    if not all(sizes & set(shape) for shape in shapes):
+        missing = "a size in common" if n_labels is None else f"a side as long as the {n_labels} labels"
+        raise ValueError(f"the views do not all have {missing}: their shapes are {shapes}")
+    axes = {shape.index(n) for n in sizes for shape in shapes if shape[0] != shape[1]}
+    if len(sizes) > 1 or (len(axes) != 1 and any(a == b for a, b in shapes)):
         raise ValueError(f"ambiguous: samples may be the rows or the columns of views of shapes {shapes}; "
                          "pass samples_as='rows' or 'columns'")  # fmt: skip
-    return [x if (x.shape[0] in sizes if x.shape[0] != x.shape[1] else True in sides) else x.T for x in matrices]
+    turned = [a not in sizes if a != b else axes == {1} for a, b in shapes]
+    return [x.T if turn else x for x, turn in zip(matrices, turned, strict=True)]
 
 
-def load_mat(
-    path: str | os.PathLike[str], *, samples_as: Literal["auto", "rows", "columns"] = "auto"
-) -> MultiViewData:
+def load_mat(path: str | os.PathLike[str], *, samples_as: Literal["auto", "rows", "columns"] = "auto") -> MultiViewData:
     """Read a MATLAB file with a cell array of views and, if present, a vector of labels.
 
     Parameters
@@ -304,14 +294,13 @@ def load_mat(
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> import numpy as np, scipy.io
     >>> from jpltd_jax.datasets import load_mat
     >>> cells = np.empty((1, 2), object)
     >>> cells[0, 0], cells[0, 1] = np.ones((5, 3)), np.ones((2, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     scipy.io.savemat(Path(folder, "small.mat"), {"X": cells, "Y": [[1], [2], [2]]})
-    ...     small = load_mat(Path(folder, "small.mat"))
+    ...     scipy.io.savemat(f"{folder}/small.mat", {"X": cells, "Y": [[1], [2], [2]]})
+    ...     small = load_mat(f"{folder}/small.mat")
     >>> [view.shape for view in small.views], small.labels
     ([(3, 5), (3, 2)], array([0, 1, 1]))
     """
@@ -324,16 +313,16 @@ def load_mat(
         keys = [key for key in variables if not key.startswith("__")]
         raise ValueError(f"{path} has no cell array of views under one of {VIEW_KEYS}; it holds {keys}")
     labels_key = next((key for key in LABEL_KEYS if key in variables), None)
-    try:
+    with _about(str(path)):
         if cells.size == 0 or cells.size != max(cells.shape):
             raise ValueError(f"expected one row or column of views, got a cell array of shape {cells.shape}")
         matrices = [_as_matrix(cell, v) for v, cell in enumerate(cells.ravel())]
         labels = None if labels_key is None else _label_vector(variables[labels_key])
-        if samples_as == "auto":
+        if samples_as == "columns":
+            matrices = [x.T for x in matrices]
+        elif samples_as == "auto":
             matrices = _samples_as_rows(matrices, None if labels is None else len(labels))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return _checked([x.T for x in matrices] if samples_as == "columns" else matrices, labels, None, path.stem)
+        return _checked(matrices, labels, None, path.stem)
 
 
 def load(name_or_path: str | os.PathLike[str]) -> MultiViewData:
@@ -356,13 +345,9 @@ def load(name_or_path: str | os.PathLike[str]) -> MultiViewData:
         return loaders[path.suffix.lower()](path)
     if path.name == "digits":
         return load_digits_multiview()
-    folder = os.environ.get(DIRECTORY_VARIABLE)
-    if not folder:
-        raise FileNotFoundError(f"no data set {path.name!r} is bundled (only 'digits'): set the environment variable "
-                                f"{DIRECTORY_VARIABLE} to the directory of {path.name}.npz or .mat")  # fmt: skip
+    folder = os.environ.get("JPLTD_DATA")
     for suffix, loader in loaders.items():
-        file = Path(folder, path.name + suffix)
-        if file.exists():
+        if folder and (file := Path(folder, path.name + suffix)).exists():
             return loader(file)
-    raise FileNotFoundError(f"neither {path.name}.npz nor {path.name}.mat is in {folder}, "
-                            f"the directory named by {DIRECTORY_VARIABLE}")  # fmt: skip
+    where = f"the directory named by JPLTD_DATA, {folder}" if folder else "JPLTD_DATA: that variable is not set"
+    raise FileNotFoundError(f"only 'digits' is bundled, and there is no {path.name}.npz or {path.name}.mat in {where}")

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from jpltd_jax.transforms import Fourier, Transform
+from jpltd_jax.transforms import AnyTransform, Fourier, Grouped
 
 Scalar = Float[Array, ""] | float
 
@@ -142,16 +142,19 @@ def _apply_to_slices(matrices: Inexact[Array, "p p s"], d: Inexact[Array, "p q s
     return jnp.stack([functools.reduce(jnp.add, [matrices[i, j] * d[j] for j in range(p)]) for i in range(p)])
 
 
+def _shrinkage(grams: Inexact[Array, "p p s"], tau: Scalar) -> Inexact[Array, "p p s"]:
+    """The matrices that lower the singular values of slices by tau, from the slices' Gram matrices."""
+    eigenvalues, u = jnp.linalg.eigh(jnp.moveaxis(grams, -1, 0))
+    sigma = jnp.sqrt(jnp.maximum(eigenvalues, 0))
+    factor = _divide(jnp.maximum(sigma - tau, 0), sigma, jnp.asarray(tau == 0, sigma.dtype))
+    return jnp.einsum("spi,si,sri->prs", u, factor, jnp.conj(u), precision="highest")
+
+
 @jax.custom_jvp
 def _shrink_by_gram(d: Inexact[Array, "p q s"], tau: Scalar) -> Inexact[Array, "p q s"]:
     if d.shape[0] > d.shape[1]:
         return jnp.swapaxes(_shrink_by_gram(jnp.swapaxes(d, 0, 1), tau), 0, 1)
-    eigenvalues, u = jnp.linalg.eigh(jnp.moveaxis(_slice_grams(d), -1, 0))
-    sigma = jnp.sqrt(jnp.maximum(eigenvalues, 0))
-    at_zero = jnp.asarray(tau == 0, sigma.dtype)
-    factor = _divide(jnp.maximum(sigma - tau, 0), sigma, at_zero)
-    shrink = jnp.einsum("spi,si,sri->prs", u, factor, jnp.conj(u), precision="highest")
-    return _apply_to_slices(shrink, d)
+    return _apply_to_slices(_shrinkage(_slice_grams(d), tau), d)
 
 
 @_shrink_by_gram.defjvp
@@ -159,11 +162,31 @@ def _shrink_by_gram_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     return _shrink_by_gram(*primals), jax.jvp(_shrink_by_svd, primals, tangents)[1]
 
 
+def grouped_grams(d: Float[Array, "p q s"], v: Float[Array, "p q n"], transform: Grouped) -> Float[Array, "p p g"]:
+    """Gram matrices of the slices of v under ``transform``, with d = transform.forward(v); the last is the rest's."""
+    grams = _slice_grams(d)
+    pooled = jnp.zeros_like(grams).at[..., transform.group].add(grams)
+    if transform.complete:
+        return pooled
+    total = v.shape[-1] * jnp.einsum("pqn,rqn->pr", v, v, precision="highest")
+    return jnp.concatenate([pooled, (total - jnp.sum(grams, axis=-1))[..., None]], axis=-1)
+
+
+def _shrink_groups(v: Float[Array, "p q n"], tau: Scalar, transform: Grouped) -> Float[Array, "p q n"]:
+    d = transform.forward(v)
+    shrink = _shrinkage(grouped_grams(d, v, transform), tau)
+    of_vectors = shrink[..., transform.group]
+    if transform.complete:
+        return transform.inverse(_apply_to_slices(of_vectors, d), v.shape[-1])
+    rest = shrink[..., -1:]
+    return _apply_to_slices(rest, v) + transform.inverse(_apply_to_slices(of_vectors - rest, d), v.shape[-1])
+
+
 def tubal_shrink(
     v: Float[Array, "p q n"],
     tau: Scalar,
     *,
-    transform: Transform | None = None,
+    transform: AnyTransform | None = None,
     method: Literal["gram", "svd"] = "gram",
 ) -> Float[Array, "p q n"]:
     """Prox of the tensor nuclear norm of :func:`jpltd_jax.tensor.tensor_nuclear_norm`.
@@ -182,7 +205,8 @@ def tubal_shrink(
     method
         ``"gram"`` gets the shrinkage from the small min(p, q) x min(p, q) Gram matrices: fast, with an absolute error
         of about eps s_max min(s_max / tau, eps**-0.5) in a slice with largest singular value s_max. ``"svd"``
-        decomposes the slices themselves: error about eps s_max.
+        decomposes the slices themselves: error about eps s_max. A :class:`jpltd_jax.transforms.Grouped` transform knows
+        the first only.
 
     Examples
     --------
@@ -193,6 +217,10 @@ def tubal_shrink(
     """
     if method not in ("gram", "svd"):
         raise ValueError(f"method must be 'gram' or 'svd', got {method!r}")
+    if isinstance(transform, Grouped):
+        if method == "svd":
+            raise ValueError("a Grouped transform needs method='gram'")
+        return _shrink_groups(v, tau, transform)
     shrink = _shrink_by_gram if method == "gram" else _shrink_by_svd
     transform = transform or Fourier()
     return transform.inverse(shrink(transform.forward(v), tau), v.shape[-1])

@@ -47,6 +47,12 @@ def _inverse_root(degree: Float[Array, " n"]) -> Float[Array, " n"]:
     return jnp.where(isolated, 0, 1 / jnp.sqrt(jnp.where(isolated, 1, degree)))
 
 
+def normalized(affinity: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """D^-1/2 H D^-1/2 with D the diagonal of row sums of H; a row without neighbours is zero."""
+    scale = _inverse_root(jnp.sum(affinity, axis=1))
+    return scale[:, None] * affinity * scale
+
+
 def _unit_rows(x: Float[Array, "n c"]) -> Float[Array, "n c"]:
     norm = jnp.linalg.norm(x, axis=1, keepdims=True)
     return x / jnp.where(norm == 0, 1, norm)
@@ -70,10 +76,10 @@ def spectral_embedding(affinity: Float[Array, "n n"], n_components: int) -> Floa
            [0., 0., 1., 1.],
            [0., 0., 1., 1.]], dtype=float32)
     """
-    scale = _inverse_root(jnp.sum(affinity, axis=1))
-    _, vectors = jnp.linalg.eigh(scale[:, None] * affinity * scale)
+    _, vectors = jnp.linalg.eigh(normalized(affinity))
     leading = vectors[:, ::-1][:, :n_components]
-    return _unit_rows(jnp.where((scale > 0)[:, None], leading, 0))
+    connected = jnp.sum(affinity, axis=1, keepdims=True) > 0
+    return _unit_rows(jnp.where(connected, leading, 0))
 
 
 def spectral_embedding_of_products(

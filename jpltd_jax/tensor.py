@@ -10,7 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from jpltd_jax.transforms import Fourier, Transform
+from jpltd_jax.prox import grouped_grams
+from jpltd_jax.transforms import AnyTransform, Fourier, Grouped, Transform
 
 
 class TSVD(NamedTuple):
@@ -82,8 +83,8 @@ def t_svd(x: Float[Array, "p q n"], *, transform: Transform | None = None) -> TS
     return TSVD(*(_from_slices(f, n, transform) for f in (u, diagonal, v)))
 
 
-def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: Transform | None = None) -> Float[Array, ""]:
-    """1/n times the sum of the nuclear norms of the n slices of x.
+def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: AnyTransform | None = None) -> Float[Array, ""]:
+    """1/n times the sum of the nuclear norms of the slices of x (n of them, but for a Grouped transform).
 
     Examples
     --------
@@ -94,5 +95,8 @@ def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: Transform | None
     """
     transform = transform or Fourier()
     n = x.shape[-1]
+    if isinstance(transform, Grouped):
+        grams = grouped_grams(transform.forward(x), x, transform)
+        return jnp.sum(jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(_slices_first(grams)), 0))) / n
     s = jnp.linalg.svd(_slices_first(transform.forward(x)), compute_uv=False)
     return jnp.sum(transform.multiplicity(n).astype(s.dtype) @ s) / n

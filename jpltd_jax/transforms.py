@@ -6,13 +6,15 @@ A transform is sqrt(n) times an orthonormal map of the last axis, so that for ev
 
 The scale is that of the unnormalised DFT: a threshold, and with it lambda, means the same under all of them.
 Each transform is a small pytree; anything with the three methods of :class:`Transform` can be used in its place.
+:class:`Grouped` is the exception: its slices are blocks of several coefficients.
 """
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Inexact
+from jaxtyping import Array, Float, Inexact, Int
 
 
 @runtime_checkable
@@ -115,3 +117,48 @@ class Orthonormal:
         self = object.__new__(cls)
         (self.basis,) = leaves
         return self
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Grouped:
+    """Slices that are spanned by groups of orthonormal vectors, and one more slice for all that they do not span.
+
+    A slice of a (p, q, n) tensor gathers the coefficients of a group: a matrix of p rows, with q columns for each vector.
+    Rotating the vectors within a group changes nothing, so a group can hold an eigenspace whose basis is arbitrary.
+
+    Attributes
+    ----------
+    basis
+        (n, s) orthonormal columns, s <= n.
+    group
+        (s,) group of each column, integers in 0..s-1.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import tubal_shrink
+    >>> from jpltd_jax.transforms import Grouped
+    >>> mean = Grouped(jnp.full((4, 1), 0.5), jnp.zeros(1, int))
+    >>> tubal_shrink(jnp.ones((1, 1, 4)), 2.0, transform=mean)
+    Array([[[0.5, 0.5, 0.5, 0.5]]], dtype=float32)
+    """
+
+    basis: Float[Array, "n s"]
+    group: Int[Array, " s"]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the basis spans everything, so that there is no further slice."""
+        return self.basis.shape[0] == self.basis.shape[1]
+
+    def forward(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch s"]:
+        """Return sqrt(n) x @ basis."""
+        return (x @ self.basis) * jnp.sqrt(jnp.asarray(x.shape[-1], x.dtype))
+
+    def inverse(self, y: Float[Array, "*batch s"], n: int) -> Float[Array, "*batch n"]:
+        """Return y @ basis.T / sqrt(n): the part of the tensor that the basis spans."""
+        return (y @ self.basis.T) / jnp.sqrt(jnp.asarray(n, y.dtype))
+
+
+AnyTransform = Transform | Grouped

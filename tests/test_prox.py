@@ -11,7 +11,8 @@ from hypothesis import given
 from jax.test_util import check_grads
 
 from jpltd_jax import optimality, prox
-from jpltd_jax.transforms import Orthonormal
+from jpltd_jax.tensor import tensor_nuclear_norm
+from jpltd_jax.transforms import Grouped, Orthonormal
 from tests.strategies import MATRIX_SHAPES, bounded, matrices, orthonormal, positive_taus, seeds, taus, tensors
 
 
@@ -287,3 +288,56 @@ def test_stiefel_batches():
     v = jnp.asarray(np.random.default_rng(4).normal(size=(3, 2, 4))).at[1].set(0)
     np.testing.assert_allclose(jax.vmap(prox.stiefel)(v), prox.stiefel(v), atol=1e-13)
     np.testing.assert_array_equal(prox.stiefel(v)[1], np.eye(2, 4))
+
+
+def numpy_shrink_groups(v, tau, basis, group):
+    """Each group's coefficients as one matrix, shrunk by its SVD; then the same for what the basis does not span."""
+    p, q, n = v.shape
+    complement = scipy.linalg.null_space(basis.T)
+    blocks = [basis[:, group == g] for g in np.unique(group)] + ([complement] if complement.size else [])
+    out = np.zeros_like(v)
+    for block in blocks:
+        u, s, vh = np.linalg.svd((v @ block).reshape(p, -1) * np.sqrt(n), full_matrices=False)
+        shrunk = ((u * np.maximum(s - tau, 0)) @ vh).reshape(p, q, -1)
+        out += shrunk @ block.T / np.sqrt(n)
+    return out
+
+
+@pytest.mark.parametrize("group", [[0], [0, 0], [0, 1, 1], [0, 1, 1, 2], [0, 0, 2, 2, 4]])
+@pytest.mark.parametrize("shape", [(2, 3, 5), (4, 2, 5)])
+@given(data=st.data(), tau=taus)
+def test_grouped_slices(group, shape, data, tau):
+    v = data.draw(tensors([shape]))
+    basis = orthonormal(7, 5, len(group))
+    transform = Grouped(jnp.asarray(basis), jnp.asarray(group))
+    expected = numpy_shrink_groups(v, tau, basis, np.array(group))
+    actual = prox.tubal_shrink(jnp.asarray(v), tau, transform=transform)
+    np.testing.assert_allclose(actual, expected, atol=tolerance("tubal_shrink[gram]", v))
+
+
+@given(data=st.data(), tau=positive_taus, seed=seeds)
+def test_rotating_the_vectors_of_a_group_changes_nothing(data, tau, seed):
+    v = jnp.asarray(data.draw(tensors([(2, 3, 5)])))
+    basis, rotation = orthonormal(seed, 5, 3), orthonormal(seed + 1, 2, 2)
+    rotated = np.concatenate([basis[:, :1], basis[:, 1:] @ rotation], axis=1)
+    a, b = (
+        prox.tubal_shrink(v, tau, transform=Grouped(jnp.asarray(x), jnp.array([0, 1, 1]))) for x in (basis, rotated)
+    )
+    np.testing.assert_allclose(a, b, atol=tolerance("tubal_shrink[gram]", v))
+
+
+def test_grouped_needs_gram():
+    with pytest.raises(ValueError, match="method='gram'"):
+        prox.tubal_shrink(jnp.ones((1, 1, 2)), 1.0, transform=Grouped(jnp.eye(2), jnp.arange(2)), method="svd")
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (4, 2, 5)])
+def test_grouped_prox_satisfies_the_variational_inequality_of_its_norm(shape):
+    transform = Grouped(jnp.asarray(orthonormal(0, 5, 3)), jnp.array([0, 1, 1]))
+    rng = np.random.default_rng(0)
+    norm = lambda x: tensor_nuclear_norm(x, transform=transform)  # noqa: E731
+    shrink = lambda v, tau: prox.tubal_shrink(v, tau, transform=transform)  # noqa: E731
+    for _ in range(10):
+        v, y = (jnp.asarray(rng.normal(size=shape)) for _ in range(2))
+        assert optimality.variational_gap(norm, shrink, v, 0.7, y) <= 1e-9
+        assert optimality.variational_gap(norm, shrink, v, 0.7, shrink(v, 0.7) + 1e-3 * y) <= 1e-9

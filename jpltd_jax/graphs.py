@@ -1,0 +1,121 @@
+"""Neighbour graphs of incomplete views, and transforms that move with the samples.
+
+Everything here is equivariant: permuting the samples permutes the graph, and leaves the norm that the transform makes
+unchanged. That is what the Fourier transform over the sample index lacks.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jpltd_jax.problem import Problem
+from jpltd_jax.spectral import normalized
+from jpltd_jax.transforms import Grouped
+
+
+def _keep_largest(weights: Float[Array, "n n"], count: int) -> Float[Array, "n n"]:
+    """Zero all but the ``count`` largest entries of every row; entries that tie with the last of them stay too."""
+    last = jax.lax.top_k(weights, min(count, weights.shape[1]))[0][:, -1:]
+    return jnp.where(weights >= last, weights, 0)
+
+
+def _rows_to_one(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    total = jnp.sum(weights, axis=1, keepdims=True)
+    return weights / jnp.where(total == 0, 1, total)
+
+
+def _symmetric(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    return (weights + weights.T) / 2
+
+
+def sparsify(affinity: Float[Array, "n n"], n_neighbors: int) -> Float[Array, "n n"]:
+    """The strongest ``n_neighbors`` neighbours of each sample, each row scaled to sum 1, then made symmetric.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.graphs import sparsify
+    >>> sparsify(jnp.array([[9.0, 2.0, 1.0], [2.0, 9.0, 1.0], [1.0, 0.5, 9.0]]), 1)
+    Array([[0. , 1. , 0.5],
+           [1. , 0. , 0. ],
+           [0.5, 0. , 0. ]], dtype=float32)
+    """
+    off_diagonal = jnp.where(jnp.eye(affinity.shape[0], dtype=bool), 0, affinity)
+    return _symmetric(_rows_to_one(_keep_largest(off_diagonal, n_neighbors)))
+
+
+def _view_graph(x: Float[Array, "r n"], present: Bool[Array, " n"], n_neighbors: int) -> Float[Array, "n n"]:
+    square = jnp.sum(x * x, axis=0)
+    product = jnp.matmul(x.T, x, precision="highest")
+    distance = jnp.sqrt(jnp.maximum(square[:, None] + square - 2 * product, 0))
+    pair = present[:, None] & present & ~jnp.eye(len(present), dtype=bool)
+    nearest = -jax.lax.top_k(jnp.where(pair, -distance, -jnp.inf), min(n_neighbors, x.shape[1] - 1))[0]
+    found = jnp.isfinite(nearest)
+    reach = jnp.sum(jnp.where(found, nearest, 0), axis=1) / jnp.maximum(jnp.sum(found, axis=1), 1)
+    scale = (reach[:, None] + reach + distance) / 6
+    zero = scale == 0
+    weights = jnp.where(zero, 1, jnp.exp(-((distance / jnp.where(zero, 1, scale)) ** 2) / 2))
+    return _rows_to_one(_keep_largest(jnp.where(pair, weights, 0), n_neighbors))
+
+
+@partial(jax.jit, static_argnames="n_neighbors")
+def consensus_graph(problem: Problem, n_neighbors: int = 10) -> Float[Array, "n n"]:
+    """Mean over the views in which both samples are observed of locally scaled nearest-neighbour graphs.
+
+    In each view w_ij = exp(-d_ij^2 / (2 s_ij^2)) with s_ij = (r_i + r_j + d_ij) / 6, r_i the mean distance of sample i
+    to its ``n_neighbors`` nearest observed samples; each sample keeps its nearest, with weights of sum 1; then
+    (w + w^T) / 2. This is the similarity of NEMO (Rappoport and Shamir, Bioinformatics 35, 2019).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.repeat(np.eye(2), 4, axis=0) + 0.1 * rng.normal(size=(8, 2))
+    >>> graph = jj.graphs.consensus_graph(jj.make_problem([x, x]), n_neighbors=3)
+    >>> bool(graph[:4, 4:].max() < 0.01), graph.shape
+    (True, (8, 8))
+    """
+    graphs = jax.vmap(partial(_view_graph, n_neighbors=n_neighbors))(problem.data, problem.mask)
+    together = jnp.sum(problem.mask[:, :, None] & problem.mask[:, None, :], axis=0)
+    return _symmetric(jnp.sum(graphs, axis=0) / jnp.maximum(together, 1))
+
+
+@partial(jax.jit, static_argnames="n_vectors")
+def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None) -> Grouped:
+    """Graph Fourier transform: the leading eigenvectors of D^-1/2 H D^-1/2 as a basis over the samples.
+
+    Parameters
+    ----------
+    affinity
+        Symmetric, non-negative.
+    n_vectors
+        Keep so many; what they do not span is one further slice, and applying the transform costs O(n^2 n_vectors).
+        Default: all.
+
+    Notes
+    -----
+    Eigenvalues closer than the square root of the machine precision have no basis of their own: their vectors form one
+    group. A group that ``n_vectors`` would cut is left to the rest as a whole.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.graphs import graph_transform
+    >>> two_pairs = jnp.kron(jnp.eye(2), jnp.ones((2, 2)))
+    >>> graph_transform(two_pairs).group
+    Array([0, 0, 2, 2], dtype=int32)
+    """
+    n = affinity.shape[0]
+    size = n if n_vectors is None else min(n_vectors, n)
+    values, vectors = jnp.linalg.eigh(normalized(affinity))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    index = jnp.arange(n)
+    apart = jnp.concatenate([jnp.array([True]), values[:-1] - values[1:] > jnp.sqrt(jnp.finfo(values.dtype).eps)])
+    group = jax.lax.cummax(jnp.where(apart, index, 0))
+    if size == n:
+        return Grouped(vectors, group)
+    cut = (group[:size] == group[size]) & ~apart[size]
+    return Grouped(jnp.where(cut, 0, vectors[:, :size]), group[:size])
