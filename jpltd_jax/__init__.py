@@ -10,8 +10,10 @@ from jpltd_jax import (
     metrics,
     missing,
     optimality,
+    plotting,
     problem,
     prox,
+    selection,
     spectral,
     tensor,
     transforms,
@@ -30,12 +32,14 @@ from jpltd_jax.admm import (
     step,
 )
 from jpltd_jax.chunked import solve_chunked
+from jpltd_jax.estimator import JPLTD
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.spectral import affinity, kmeans, spectral_cluster, spectral_embedding
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "JPLTD",
     "Hyper",
     "Info",
     "Problem",
@@ -57,8 +61,10 @@ __all__ = [
     "missing",
     "objective",
     "optimality",
+    "plotting",
     "problem",
     "prox",
+    "selection",
     "solve",
     "solve_chunked",
     "spectral",

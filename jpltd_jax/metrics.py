@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax.assignment
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Integer
 
 Labels = npt.ArrayLike | Sequence[object]
 Table = Int[Array, "classes clusters"]
@@ -42,7 +42,7 @@ class Scores(NamedTuple):
 Value = TypeVar("Value", Score, Scores)
 
 
-def _encode(labels: Labels, name: str, n_labels: int | None) -> tuple[Int[Array, " n"], int]:
+def _encode(labels: Labels, name: str, n_labels: int | None) -> tuple[Integer[Array, " n"], int]:
     """Labels as indices, and the static number of indices."""
     if isinstance(labels, jax.core.Tracer) and n_labels is None:
         raise ValueError(f"{name} is traced (inside jit or vmap): pass n_labels, a static upper bound on the number of "
@@ -60,7 +60,7 @@ def _encode(labels: Labels, name: str, n_labels: int | None) -> tuple[Int[Array,
     if isinstance(values, np.ndarray) and not (values.min() >= 0 and values.max() < n_labels):
         raise ValueError(f"{name} must lie in 0..{n_labels - 1} when n_labels={n_labels} is given, got values in "
                          f"{values.min()}..{values.max()}")  # fmt: skip
-    return jnp.asarray(values).astype(int), n_labels
+    return jnp.asarray(values), n_labels
 
 
 def _count(y_true: Labels, y_pred: Labels, n_labels: int | None) -> tuple[Table, int]:

@@ -124,7 +124,7 @@ class Orthonormal:
 class Grouped:
     """Slices that are spanned by groups of orthonormal vectors, and one more slice for all that they do not span.
 
-    A slice of a (p, q, n) tensor gathers the coefficients of a group: a matrix of p rows, with q columns for each vector.
+    A slice of a (p, q, n) tensor gathers the coefficients of a group: p rows, with q columns for each vector.
     Rotating the vectors within a group changes nothing, so a group can hold an eigenspace whose basis is arbitrary.
 
     Attributes

@@ -1,0 +1,200 @@
+"""The command line: ``jpltd demo`` and ``jpltd cluster``."""
+
+import argparse
+import csv
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jpltd_jax import datasets, metrics, missing
+from jpltd_jax.estimator import JPLTD
+
+
+class UserError(Exception):
+    """Something that the person at the command line can put right."""
+
+
+def _writable(path: Path) -> Path:
+    """Check before the work that ``path`` can be written after it."""
+    if path.is_dir():
+        raise UserError(f"{path} is a directory")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def _write_labels(path: Path, sample_ids: np.ndarray, labels: np.ndarray) -> None:
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sample", "label"])
+        writer.writerows(zip(sample_ids.tolist(), labels.tolist(), strict=True))
+    os.replace(temporary, path)
+
+
+def _print_scores(labels: np.ndarray, predicted: np.ndarray, order: str) -> None:
+    scores = metrics.scores(labels, predicted)
+    print(f"scores (samples in {order} order)")
+    for name, value in zip(scores._fields, scores, strict=True):
+        print(f"  {name:<10}{100 * float(value):6.1f} %")
+
+
+def _draw(model: JPLTD, path: Path) -> bool:
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from jpltd_jax.plotting import plot_affinity, plot_residuals
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    plot_affinity(model.affinity_, model.labels_, ax=left, title="Learned affinity")
+    plot_residuals(model.history_, ax=right)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return True
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    out = Path(arguments.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the directory {out}: {error.strerror}") from error
+    labels_file, figure_file = _writable(out / "labels.csv"), _writable(out / "demo.png")
+    data = datasets.load_digits_multiview(arguments.samples)
+    assert data.labels is not None
+    n, m = len(data.labels), len(data.views)
+    order = np.random.default_rng(arguments.seed).permutation(n)
+    views, labels = [view[order] for view in data.views], data.labels[order]
+    mask = missing.paper_protocol(arguments.seed, n, m, 0.5)
+    print(f"{n} handwritten digits in {m} views, shuffled; half of the samples lack one or two views")
+    start = time.perf_counter()
+    model = JPLTD(n_clusters=10, random_state=arguments.seed, verbose=True).fit(views, mask=mask)
+    print(f"{model.n_iter_} iterations in {time.perf_counter() - start:.1f} s, compilation included")
+    _print_scores(labels, model.labels_, "shuffled")
+    _write_labels(labels_file, order, model.labels_)
+    print(f"labels: {labels_file}")
+    if _draw(model, figure_file):
+        print(f"figure: {figure_file}")
+    else:
+        print('no figure: matplotlib is not installed (pip install "jpltd_jax[plot]")')
+
+
+def _cluster(arguments: argparse.Namespace) -> None:
+    out = _writable(Path(arguments.out))
+    data = datasets.load(arguments.file)
+    n_clusters = arguments.n_clusters
+    if n_clusters is None:
+        if data.labels is None:
+            raise UserError(f"{arguments.file} has no labels to count the classes of: give --n-clusters")
+        n_clusters = len(np.unique(data.labels))
+    lam = arguments.lam if arguments.lam == "auto" else float(arguments.lam)
+    model = JPLTD(
+        n_clusters,
+        lam=lam,
+        theta=arguments.theta,
+        latent_dim=arguments.latent_dim,
+        max_iter=arguments.max_iter,
+        transform=arguments.transform,
+        random_state=arguments.seed,
+        verbose=not arguments.quiet,
+    ).fit(data.views, mask=data.mask)
+    print(f"{len(model.labels_)} samples, {len(data.views)} views, {n_clusters} clusters, {model.n_iter_} iterations")
+    if data.labels is not None:
+        _print_scores(data.labels, model.labels_, "file")
+    _write_labels(out, model.sample_ids_, model.labels_)
+    print(f"labels: {out}")
+
+
+def _lam(text: str) -> str:
+    if text != "auto":
+        float(text)
+    return text
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    defaults = JPLTD(1).get_params()
+    top = argparse.ArgumentParser(prog="jpltd", description="Cluster samples seen through several incomplete views.")
+    commands = top.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="cluster bundled data and draw the result",
+        description="Cluster scikit-learn's handwritten digits, shuffled, with half of the samples incomplete; print "
+        "scores, write labels.csv and demo.png.",
+    )
+    demo.add_argument("--out", default="jpltd-demo", metavar="DIR", help="where to write (default: %(default)s)")
+    demo.add_argument("--samples", type=int, default=600, metavar="N", help="digits to use, at most 1797 (%(default)s)")
+    demo.add_argument("--seed", type=int, default=0, help="of the shuffle, the mask and k-means (%(default)s)")
+    demo.set_defaults(run=_demo)
+    cluster = commands.add_parser(
+        "cluster",
+        help="cluster the views in a file",
+        description="Cluster the samples of FILE and write their labels.",
+        epilog="FILE is an .npz archive with view0, view1, ... (samples as rows; a row of NaN is a missing view), and "
+        "optionally mask (samples, views) and labels; or a .mat file with a cell array X or data, and optionally "
+        "labels Y, gt, truth; or the name of a set in the directory JPLTD_DATA; or 'digits'. Example: "
+        "jpltd cluster my.npz --n-clusters 5 --out labels.csv",
+    )
+    cluster.add_argument("file", metavar="FILE")
+    cluster.add_argument("--n-clusters", type=int, metavar="C", help="default: the number of classes in FILE's labels")
+    cluster.add_argument("--out", default="labels.csv", metavar="CSV", help="where the labels go (%(default)s)")
+    cluster.add_argument(
+        "--transform",
+        choices=["graph", "fourier"],
+        default=defaults["transform"],
+        help="graph: the order of the samples does not matter; fourier: as published, it does (%(default)s)",
+    )
+    cluster.add_argument(
+        "--lam",
+        type=_lam,
+        default=str(defaults["lam"]),
+        metavar="LAM|auto",
+        help="weight of the low-rank tensor; lower it if the affinity is empty (%(default)s)",
+    )
+    cluster.add_argument(
+        "--theta", type=float, default=defaults["theta"], help="weight of the sparse tensor (%(default)s)"
+    )
+    cluster.add_argument(
+        "--latent-dim",
+        type=int,
+        default=defaults["latent_dim"],
+        metavar="K",
+        help="dimension of the projected views (%(default)s)",
+    )
+    cluster.add_argument(
+        "--max-iter",
+        type=int,
+        default=defaults["max_iter"],
+        metavar="N",
+        help="30 stops early, as the authors' code does (%(default)s)",
+    )
+    cluster.add_argument("--seed", type=int, default=0, help="of k-means (%(default)s)")
+    cluster.add_argument("--quiet", action="store_true", help="no line of progress")
+    cluster.set_defaults(run=_cluster)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0 is success, 2 a user's error, 130 an interrupt."""
+    arguments = parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except (UserError, ValueError, OSError, ImportError, FloatingPointError) as error:
+        print(f"jpltd: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\njpltd: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    return 0

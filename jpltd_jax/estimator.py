@@ -1,0 +1,246 @@
+"""The scikit-learn estimator: a list of views in, labels out."""
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import jax
+import numpy as np
+from jaxtyping import ArrayLike
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from jpltd_jax.admm import Hyper, Result, Status
+from jpltd_jax.chunked import solve_chunked
+from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify
+from jpltd_jax.problem import Problem, make_problem
+from jpltd_jax.selection import choose_lam
+from jpltd_jax.spectral import kmeans, spectral_embedding
+from jpltd_jax.transforms import AnyTransform
+from jpltd_jax.views import align_views
+
+EARLY_STOP = 30
+"""The authors' code always stops here; up to this many iterations, not having converged is no cause for a warning."""
+
+
+def progress_line(total: int, label: str, stream: Any = None) -> Callable[[int, str], None]:
+    """A function (done, note) that redraws one line of progress on ``stream`` (default: standard error)."""
+    out = sys.stderr if stream is None else stream
+    start = time.monotonic()
+
+    def show(done: int, note: str) -> None:
+        filled = 20 * done // total
+        left = (time.monotonic() - start) / max(done, 1) * (total - done)
+        end = "\n" if done >= total else ""
+        out.write(f"\r{label} [{'#' * filled}{'.' * (20 - filled)}] {done}/{total} {note} {left:4.0f} s left{end}")
+        out.flush()
+
+    return show
+
+
+class JPLTD(ClusterMixin, BaseEstimator):
+    """Cluster samples that are described by several views, with views missing for some of them.
+
+    By default the labels do not depend on the order of the samples: the tensor norm of the model uses the eigenvectors
+    of a neighbour graph (``transform="graph"``). ``transform="fourier"`` is the method as published, whose result does
+    depend on it: on files sorted by class it is far better than on the same samples shuffled.
+
+    Parameters
+    ----------
+    n_clusters
+        Number of clusters.
+    lam, theta
+        Weights of the low-rank and of the sparse tensor. ``lam="auto"`` picks, from :data:`jpltd_jax.selection.LAMS`,
+        the value with the clearest clusters by :func:`jpltd_jax.selection.clarity`; it needs no labels.
+    latent_dim
+        Dimension of the projected views.
+    max_iter, tol
+        At most so many iterations; 30, the default, is early stopping as in the authors' code.
+    transform
+        ``"graph"`` or ``"fourier"``.
+    n_neighbors
+        Neighbours of each sample in the graph that makes the transform.
+    n_kept
+        Neighbours of each sample that are kept in the learned affinity; None keeps all.
+    variant, order, w_init
+        See :func:`jpltd_jax.solve`.
+    n_init
+        Restarts of k-means.
+    random_state
+        Seed of k-means; nothing else is random.
+    verbose
+        Whether to draw a line of progress on standard error.
+
+    Attributes
+    ----------
+    labels_ : (n,) int array
+    affinity_ : (n, n) float array, on which the samples were clustered
+    embedding_ : (n, n_clusters) float array, its spectral embedding
+    n_iter_ : int
+    status_ : :class:`jpltd_jax.Status`
+    history_ : :class:`jpltd_jax.Info`, residuals after each iteration
+    lam_ : float, the value used
+    sample_ids_ : (n,) array, whose label each one is; 0..n-1 for views without ids
+    n_features_in_ : list of int, the width of each view
+
+    Examples
+    --------
+    >>> import jpltd_jax as jj
+    >>> data = jj.datasets.make_blobs(0, n_samples=60, dims=(10, 8))
+    >>> views = [view.copy() for view in data.views]
+    >>> views[0][:20] = float("nan")
+    >>> labels = jj.JPLTD(n_clusters=3, random_state=0).fit_predict(views)
+    >>> float(jj.metrics.accuracy(data.labels, labels))
+    1.0
+    """
+
+    _parameter_constraints: ClassVar = {
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "lam": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "theta": [Interval(Real, 0, None, closed="left")],
+        "latent_dim": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "transform": [StrOptions({"graph", "fourier"})],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "n_kept": [Interval(Integral, 1, None, closed="left"), None],
+        "variant": [StrOptions({"full", "N", "B", "O"})],
+        "order": [StrOptions({"paper", "reference"})],
+        "w_init": [StrOptions({"identity", "svd"})],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_clusters: int,
+        *,
+        lam: float | Literal["auto"] = 1.0,
+        theta: float = 0.1,
+        latent_dim: int = 60,
+        max_iter: int = EARLY_STOP,
+        tol: float = 1e-5,
+        transform: Literal["graph", "fourier"] = "graph",
+        n_neighbors: int = 10,
+        n_kept: int | None = 20,
+        variant: Literal["full", "N", "B", "O"] = "full",
+        order: Literal["paper", "reference"] = "paper",
+        w_init: Literal["identity", "svd"] = "identity",
+        n_init: int = 20,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.lam = lam
+        self.theta = theta
+        self.latent_dim = latent_dim
+        self.max_iter = max_iter
+        self.tol = tol
+        self.transform = transform
+        self.n_neighbors = n_neighbors
+        self.n_kept = n_kept
+        self.variant = variant
+        self.order = order
+        self.w_init = w_init
+        self.n_init = n_init
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _solve(self, problem: Problem, lam: float, transform: AnyTransform | None) -> Result:
+        hyper = Hyper(lam=lam, theta=self.theta, tol=self.tol)
+        show = progress_line(int(self.max_iter), f"lam={lam:g}") if self.verbose else None
+        return solve_chunked(
+            problem,
+            hyper,
+            latent_dim=int(self.latent_dim),
+            max_iter=int(self.max_iter),
+            callback=None if show is None else lambda done, fit, split: show(done, f"residual {max(fit, split):.1e}"),
+            variant=self.variant,
+            order=self.order,
+            transform=transform,
+            w_init=self.w_init,
+        )
+
+    def _check(self, result: Result, lam: float) -> None:
+        status = Status(int(result.status))
+        if status is Status.EMPTY:
+            raise ValueError(f"the learned affinity is zero with lam={lam:g}: lower lam")
+        if status is Status.NONFINITE:
+            raise FloatingPointError(f"iteration {int(result.n_iter)} gave a number that is not finite")
+        if status is Status.RUNNING:
+            raise KeyboardInterrupt(f"interrupted after iteration {int(result.n_iter)}")
+        if status is Status.MAX_ITER and self.max_iter > EARLY_STOP:
+            worst = max(float(record[int(result.n_iter) - 1]) for record in result.history)
+            warnings.warn(
+                f"residual {worst:.1e} is above tol={self.tol:g} after {int(result.n_iter)} iterations: raise max_iter",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def fit(
+        self, Xs: Sequence[Any], y: None = None, *, mask: ArrayLike | None = None, ids: Sequence[Any] | None = None
+    ) -> "JPLTD":
+        """Cluster the samples of ``Xs``.
+
+        Parameters
+        ----------
+        Xs
+            List of views, samples as rows: arrays, sparse matrices or DataFrames. A row of NaN is a missing view.
+            DataFrames are matched by their index; a sample that a view's index lacks is missing in that view.
+        y
+            Not used.
+        mask
+            (n, m) bool, True where observed.
+        ids
+            For arrays: one sequence of sample ids per view, to match the samples by.
+        """
+        self._validate_params()
+        aligned = align_views(Xs, mask=mask, ids=ids)
+        problem = make_problem(aligned.views, aligned.mask)
+        if self.n_clusters > problem.n_samples:
+            raise ValueError(f"n_clusters={self.n_clusters} is more than the number of samples {problem.n_samples}")
+        transform = None
+        if self.transform == "graph":
+            transform = graph_transform(consensus_graph(problem, int(self.n_neighbors)))
+
+        def affinity_of(result: Result) -> jax.Array:
+            return result.affinity if self.n_kept is None else sparsify(result.affinity, int(self.n_kept))
+
+        if self.lam == "auto":
+            lam, result = choose_lam(
+                lambda lam: self._solve(problem, lam, transform), affinity_of, int(self.n_clusters)
+            )
+        else:
+            lam = float(self.lam)
+            result = self._solve(problem, lam, transform)
+        self._check(result, lam)
+        affinity = affinity_of(result)
+        embedding = spectral_embedding(affinity, int(self.n_clusters))
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        clusters = kmeans(jax.random.key(seed), embedding, int(self.n_clusters), n_init=int(self.n_init))
+        self.labels_ = np.asarray(clusters.labels)
+        self.affinity_ = np.asarray(affinity)
+        self.embedding_ = np.asarray(embedding)
+        self.n_iter_ = int(result.n_iter)
+        self.status_ = Status(int(result.status))
+        self.history_ = jax.tree.map(np.asarray, result.history)
+        self.lam_ = lam
+        self.sample_ids_ = aligned.sample_ids
+        self.n_features_in_ = [int(view.shape[1]) for view in map(_with_shape, aligned.views)]
+        return self
+
+    def fit_predict(
+        self, Xs: Sequence[Any], y: None = None, *, mask: ArrayLike | None = None, ids: Sequence[Any] | None = None
+    ) -> np.ndarray:
+        """Cluster the samples of ``Xs`` and return their labels; see :meth:`fit`."""
+        return self.fit(Xs, y, mask=mask, ids=ids).labels_
+
+
+def _with_shape(view: Any) -> Any:
+    return view if hasattr(view, "shape") else np.asarray(view)

@@ -1,0 +1,73 @@
+"""Drawing functions (extra: ``pip install "jpltd_jax[plot]"``); each draws on given or new axes and returns them."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from jpltd_jax.admm import Info
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError('plots need matplotlib: pip install "jpltd_jax[plot]"') from error
+    return plt.subplots(figsize=(4.5, 4), layout="constrained")[1]
+
+
+def plot_affinity(affinity: Any, labels: Any = None, *, ax: Any = None, title: str = "Affinity") -> Any:
+    """Affinity as an image, samples grouped by ``labels`` with the groups framed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.plotting import plot_affinity
+    >>> ax = plot_affinity(np.kron(np.eye(2), np.ones((3, 3))), labels=[0, 0, 0, 1, 1, 1])
+    >>> ax.get_xlabel()
+    'samples, grouped by label'
+    """
+    ax = _axes(ax)
+    h = np.asarray(affinity)
+    order = np.arange(len(h)) if labels is None else np.argsort(np.asarray(labels), kind="stable")
+    h = h[np.ix_(order, order)]
+    off_diagonal = h[~np.eye(len(h), dtype=bool)]
+    positive = off_diagonal[off_diagonal > 0]
+    top = float(np.quantile(positive, 0.95)) if positive.size else 1.0
+    ax.imshow(h, cmap="cividis", vmin=0, vmax=top, interpolation="nearest")
+    ax.set_title(title)
+    ax.set_xlabel("samples" if labels is None else "samples, grouped by label")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    if labels is not None:
+        edges = np.concatenate([[0], np.cumsum(np.unique(np.asarray(labels), return_counts=True)[1])]) - 0.5
+        for a, b in itertools.pairwise(edges):
+            ax.plot([a, b, b, a, a], [a, a, b, b, a], color="white", linewidth=0.8)
+    return ax
+
+
+def plot_residuals(history: Info, *, tol: float | None = None, ax: Any = None) -> Any:
+    """Residuals of the two constraints after each iteration, on a logarithmic scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax import Info
+    >>> from jpltd_jax.plotting import plot_residuals
+    >>> plot_residuals(Info(np.array([1.0, 0.1]), np.array([0.5, np.nan]))).get_yscale()
+    'log'
+    """
+    ax = _axes(ax)
+    iterations = np.arange(1, len(np.asarray(history.fit_residual)) + 1)
+    ax.plot(iterations, np.asarray(history.fit_residual), color="#0072B2", label="W X − W X A G Aᵀ − E")
+    ax.plot(iterations, np.asarray(history.split_residual), color="#D55E00", linestyle="--", label="G − B − P")
+    if tol:
+        ax.axhline(tol, color="0.5", linewidth=0.8, linestyle=":", label="tolerance")
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("largest absolute entry")
+    ax.set_title("Constraint residuals")
+    ax.legend(frameon=False)
+    return ax
