@@ -75,7 +75,7 @@ def test_duplicate_samples_and_disconnected_graphs_stay_equivariant(n_vectors):
     def run(views):
         problem = jj.make_problem(views)
         transform = graphs.graph_transform(graphs.consensus_graph(problem, 3), n_vectors)
-        return np.asarray(jj.solve(problem, hyper, latent_dim=2, max_iter=30, transform=transform).affinity)
+        return np.asarray(jj.solve(problem, hyper, latent_dim=3, max_iter=30, transform=transform).affinity)
 
     a, b = run(views), run([x[order] for x in views])
     assert a.max() > 1e-3

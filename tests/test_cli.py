@@ -1,0 +1,146 @@
+import csv
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.io
+
+import jpltd_jax as jj
+from jpltd_jax.cli import main
+
+
+@pytest.fixture
+def blobs_file(tmp_path):
+    data = jj.datasets.make_blobs(1, n_samples=40, dims=(8, 12))
+    file = tmp_path / "blobs.npz"
+    jj.datasets.save_npz(file, data._replace(mask=jj.missing.paper_protocol(0, 40, 2, 0.5)))
+    return file
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.reader(file))
+
+
+def test_cluster_writes_labels_and_prints_scores(blobs_file, tmp_path, capsys):
+    out = tmp_path / "labels.csv"
+    assert main(["cluster", str(blobs_file), "--out", str(out), "--latent-dim", "5"]) == 0
+    written = rows(out)
+    assert written[0] == ["sample", "label"]
+    assert [row[0] for row in written[1:]] == [str(i) for i in range(40)]
+    assert {row[1] for row in written[1:]} == {"0", "1", "2"}
+    printed = capsys.readouterr()
+    assert "file order" in printed.out
+    assert "accuracy   100.0 %" in printed.out
+    assert "30/30" in printed.err
+
+
+def test_cluster_without_labels_needs_a_number(blobs_file, tmp_path, capsys):
+    data = jj.datasets.load_npz(blobs_file)
+    file, out = tmp_path / "plain.npz", tmp_path / "labels.csv"
+    jj.datasets.save_npz(file, data._replace(labels=None))
+    assert main(["cluster", str(file), "--out", str(out), "--quiet"]) == 2
+    assert "has no labels to count the classes of: give --n-clusters" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(["cluster", str(file), "--out", str(out), "--quiet", "--n-clusters", "3", "--latent-dim", "5"]) == 0
+    printed = capsys.readouterr()
+    assert "accuracy" not in printed.out
+    assert printed.err == ""
+
+
+def test_cluster_mat_file(blobs_file, tmp_path):
+    data = jj.datasets.load_npz(blobs_file)
+    cells = np.empty((1, 2), object)
+    cells[0, :] = [x.T for x in data.views]
+    scipy.io.savemat(tmp_path / "blobs.mat", {"X": cells, "Y": data.labels[:, None] + 1})
+    out = tmp_path / "labels.csv"
+    assert main(["cluster", str(tmp_path / "blobs.mat"), "--out", str(out), "--quiet", "--latent-dim", "5"]) == 0
+    assert len(rows(out)) == 41
+
+
+def unreadable_mat(tmp_path):
+    file = tmp_path / "broken.mat"
+    file.write_bytes(b"this is not a MATLAB file")
+    return [str(file)]
+
+
+BAD = {
+    "missing file": (lambda tmp: [str(tmp / "none.npz")], "none.npz"),
+    "unknown format": (lambda tmp: [str(tmp / "table.xlsx")], r"\.npz"),
+    "unreadable mat": (unreadable_mat, "broken.mat"),
+    "too many clusters": (
+        lambda tmp: [str(tmp / "blobs.npz"), "--n-clusters", "41"],
+        "n_clusters=41 is more than the number of samples 40",
+    ),
+    "no clusters": (lambda tmp: [str(tmp / "blobs.npz"), "--n-clusters", "0"], "n_clusters"),
+    "empty affinity": (lambda tmp: [str(tmp / "blobs.npz"), "--lam", "1e9", "--latent-dim", "5"], "lower lam"),
+    "unknown name": (lambda tmp: ["no_such_set"], "JPLTD_DATA"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_user_errors_are_one_line_and_write_nothing(name, blobs_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("JPLTD_DATA", raising=False)
+    arguments, message = BAD[name]
+    out = tmp_path / "labels.csv"
+    out.write_text("from before")
+    assert main(["cluster", *arguments(tmp_path), "--out", str(out), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("jpltd: error: ")
+    assert "Traceback" not in error
+    import re
+
+    assert re.search(message, error)
+    assert out.read_text() == "from before"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_unwritable_output_is_found_before_the_work(blobs_file, tmp_path, capsys):
+    for out in (tmp_path, tmp_path / "none" / "labels.csv"):
+        assert main(["cluster", str(blobs_file), "--out", str(out)]) == 2
+        printed = capsys.readouterr()
+        assert "jpltd: error:" in printed.err
+        assert "30/30" not in printed.err
+
+
+def test_bad_arguments_exit_with_usage(capsys):
+    for arguments in ([], ["fly"], ["cluster", "x.npz", "--lam", "large"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert "usage: jpltd" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["cluster"]])
+def test_help_teaches(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert "usage: jpltd" in printed
+    if command == ["cluster"]:
+        assert "row of NaN" in " ".join(printed.split())
+
+
+def test_demo_gives_the_same_scores_twice(tmp_path):
+    """As a user runs it: another directory, a process of its own, no x64."""
+    outputs = []
+    for i in range(2):
+        command = [sys.executable, "-m", "jpltd_jax", "demo", "--samples", "100", "--out", f"out{i}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ, check=False)
+        assert done.returncode == 0, done.stderr
+        outputs.append([line for line in done.stdout.splitlines() if "%" in line])
+        assert (tmp_path / f"out{i}" / "demo.png").stat().st_size > 10_000
+        assert len(rows(tmp_path / f"out{i}" / "labels.csv")) == 101
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 7
+
+
+def test_demo_errors(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main(["demo", "--out", str(file)]) == 2
+    assert main(["demo", "--samples", "5000", "--out", str(tmp_path / "out")]) == 2
+    assert "n_samples must be from 1 to 1797" in capsys.readouterr().err

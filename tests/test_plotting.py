@@ -1,0 +1,41 @@
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+matplotlib.use("Agg")
+
+from jpltd_jax import Info, plotting
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def test_affinity_is_grouped_and_framed():
+    h = np.arange(16.0).reshape(4, 4)
+    ax = plotting.plot_affinity(h, [1, 0, 1, 0])
+    np.testing.assert_array_equal(ax.images[0].get_array(), h[np.ix_([1, 3, 0, 2], [1, 3, 0, 2])])
+    assert len(ax.lines) == 2
+    assert ax.lines[0].get_xdata().tolist() == [-0.5, 1.5, 1.5, -0.5, -0.5]
+    assert ax.get_title() == "Affinity"
+
+
+def test_affinity_without_labels_or_entries():
+    ax = plotting.plot_affinity(np.zeros((3, 3)))
+    assert not ax.lines
+    assert ax.get_xlabel() == "samples"
+
+
+def test_residuals_leave_out_what_was_not_run():
+    ax = plotting.plot_residuals(Info(np.array([1.0, 0.1, np.nan]), np.array([0.5, 0.2, np.nan])), tol=1e-3)
+    assert ax.get_yscale() == "log"
+    assert [line.get_label() for line in ax.lines][2] == "tolerance"
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), [1.0, 0.1, np.nan])
+
+
+def test_given_axes_are_used():
+    _, ax = plt.subplots()
+    assert plotting.plot_affinity(np.eye(2), ax=ax) is ax
