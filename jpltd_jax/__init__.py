@@ -2,6 +2,7 @@
 
 from jpltd_jax import (
     admm,
+    audit,
     baselines,
     blocks,
     chunked,
@@ -31,6 +32,7 @@ from jpltd_jax.admm import (
     solve,
     step,
 )
+from jpltd_jax.audit import OrderAudit, audit_order
 from jpltd_jax.chunked import solve_chunked
 from jpltd_jax.estimator import JPLTD
 from jpltd_jax.problem import Problem, make_problem
@@ -42,12 +44,15 @@ __all__ = [
     "JPLTD",
     "Hyper",
     "Info",
+    "OrderAudit",
     "Problem",
     "Result",
     "State",
     "Status",
     "admm",
     "affinity",
+    "audit",
+    "audit_order",
     "augmented_lagrangian",
     "baselines",
     "blocks",

@@ -1,0 +1,150 @@
+"""Audit: does a clustering method depend on the order of the samples.
+
+Benchmark files are sorted by class. A method that looks at the sample index, as every method does that transforms along
+it, can read the classes off the order; on data whose classes nobody knows it cannot.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from jpltd_jax.metrics import accuracy
+from jpltd_jax.problem import observed
+
+Method = Callable[[list[np.ndarray], np.ndarray, int], ArrayLike]
+"""(views, mask, seed) -> labels."""
+
+
+class OrderAudit(NamedTuple):
+    """What :func:`audit_order` found. Partitions are compared by their adjusted Rand index, which needs no classes."""
+
+    file: float
+    """Accuracy in file order, mean over the seeds; NaN without classes, like the next two."""
+    shuffled: np.ndarray
+    """Accuracy in each random order."""
+    sorted: float
+    """Accuracy with the samples sorted by class."""
+    agreement: float
+    """Mean agreement of the partitions in random order with that in file order."""
+    repeat_agreement: float
+    """Mean agreement of repeats in file order with other seeds: what chance alone leaves of 1."""
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether another order changes the partition more than another seed does, by over 0.1."""
+        return self.agreement < self.repeat_agreement - 0.1
+
+    def summary(self) -> str:
+        """The findings in a few lines."""
+        lines = []
+        if not np.isnan(self.file):
+            spread = f"{100 * self.shuffled.min():.1f} to {100 * self.shuffled.max():.1f}"
+            lines += [
+                f"accuracy in file order      {100 * self.file:5.1f} %",
+                f"accuracy shuffled           {100 * self.shuffled.mean():5.1f} %  ({spread})",
+                f"accuracy sorted by class    {100 * self.sorted:5.1f} %",
+            ]
+        lines += [
+            f"same partition after a shuffle     {self.agreement:5.2f}  (adjusted Rand index)",
+            f"same partition with another seed   {self.repeat_agreement:5.2f}",
+            "This method DEPENDS on the order of the samples."
+            if self.depends_on_order
+            else "This method does not depend on the order of the samples.",
+        ]
+        return "\n".join(lines)
+
+
+def as_method(method: Any) -> Method:
+    """A callable as it is; a scikit-learn style clusterer as: clone, set its ``random_state``, ``fit_predict``.
+
+    The clusterer gets the list of views with rows of NaN for what is missing.
+    """
+    if not hasattr(method, "fit_predict"):
+        return method
+
+    def run(views: list[np.ndarray], mask: np.ndarray, seed: int) -> ArrayLike:
+        fresh = clone(method)
+        if "random_state" in fresh.get_params():
+            fresh.set_params(random_state=seed)
+        return fresh.fit_predict([np.where(mask[:, [v]], x, np.nan) for v, x in enumerate(views)])
+
+    return run
+
+
+def audit_order(
+    views: Sequence[Any],
+    mask: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    *,
+    method: Any,
+    n_orders: int = 5,
+    n_seeds: int = 3,
+    seed: int = 0,
+) -> OrderAudit:
+    """Run a method in file order, in random orders and sorted by class, and compare.
+
+    Parameters
+    ----------
+    views, mask
+        As for :func:`jpltd_jax.make_problem`.
+    y
+        Classes, for the accuracies and the sorted order; the verdict does not need them.
+    method
+        A function (views, mask, seed) -> labels, or an estimator with ``fit_predict``.
+    n_orders
+        Number of random orders.
+    n_seeds
+        Number of seeds in file order, against which the effect of the order is judged.
+    seed
+        Of the orders and of the method.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> views = [np.random.default_rng(0).normal(size=(40, 3))]
+    >>> halves = lambda views, mask, seed: np.arange(40) // 20
+    >>> print(jj.audit_order(views, y=np.arange(40) // 20, method=halves).summary())
+    accuracy in file order      100.0 %
+    accuracy shuffled            56.0 %  (55.0 to 60.0)
+    accuracy sorted by class    100.0 %
+    same partition after a shuffle     -0.01  (adjusted Rand index)
+    same partition with another seed    1.00
+    This method DEPENDS on the order of the samples.
+    """
+    if n_orders < 1 or n_seeds < 2:
+        raise ValueError(f"needs n_orders >= 1 and n_seeds >= 2, got {n_orders} and {n_seeds}")
+    matrices, present = observed(views, mask)
+    n = len(present)
+    classes = None if y is None else np.asarray(y)
+    if classes is not None and classes.shape != (n,):
+        raise ValueError(f"y must hold one class for each of the {n} samples, got shape {classes.shape}")
+    run = as_method(method)
+
+    def partition(order: np.ndarray, seed: int) -> np.ndarray:
+        """Labels in file order of a run on the reordered samples."""
+        labels = np.asarray(run([x[order] for x in matrices], present[order], seed))
+        if labels.shape != (n,):
+            raise ValueError(f"the method returned labels of shape {labels.shape} for {n} samples")
+        back = np.empty(n, labels.dtype)
+        back[order] = labels
+        return back
+
+    def score(labels: np.ndarray) -> float:
+        return float("nan") if classes is None else float(accuracy(classes, labels))
+
+    rng = np.random.default_rng(seed)
+    repeats = [partition(np.arange(n), seed + i) for i in range(n_seeds)]
+    shuffles = [partition(rng.permutation(n), seed) for _ in range(n_orders)]
+    by_class = None if classes is None else partition(np.argsort(classes, kind="stable"), seed)
+    return OrderAudit(
+        file=float(np.mean([score(labels) for labels in repeats])),
+        shuffled=np.array([score(labels) for labels in shuffles]),
+        sorted=float("nan") if by_class is None else score(by_class),
+        agreement=float(np.mean([adjusted_rand_score(repeats[0], labels) for labels in shuffles])),
+        repeat_agreement=float(np.mean([adjusted_rand_score(repeats[0], labels) for labels in repeats[1:]])),
+    )
