@@ -1,4 +1,4 @@
-"""The command line: ``jpltd demo`` and ``jpltd cluster``."""
+"""The command line: ``jpltd demo``, ``jpltd cluster``, ``jpltd audit-order``."""
 
 import argparse
 import csv
@@ -8,11 +8,20 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jpltd_jax import datasets, metrics, missing
+from jpltd_jax.audit import audit_order
 from jpltd_jax.estimator import JPLTD
+from jpltd_jax.plotting import plot_affinity, plot_order_audit, plot_residuals
+
+FILE_FORMATS = (
+    "FILE is an .npz archive with view0, view1, ... (samples as rows; a row of NaN is a missing view), and optionally "
+    "mask (samples, views) and labels; or a .mat file with a cell array X or data, and optionally labels Y, gt or "
+    "truth; or the name of a set in the directory JPLTD_DATA; or 'digits'."
+)
 
 
 class UserError(Exception):
@@ -47,22 +56,25 @@ def _print_scores(labels: np.ndarray, predicted: np.ndarray, order: str) -> None
         print(f"  {name:<10}{100 * float(value):6.1f} %")
 
 
-def _draw(model: JPLTD, path: Path) -> bool:
+def _pyplot() -> Any:
+    """Pyplot drawing to files, or None without matplotlib."""
     try:
         import matplotlib
     except ImportError:
-        return False
+        return None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from jpltd_jax.plotting import plot_affinity, plot_residuals
+    return plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    plot_affinity(model.affinity_, model.labels_, ax=left, title="Learned affinity")
-    plot_residuals(model.history_, ax=right)
+
+def _save(plt: Any, figure: Any, path: Path) -> None:
     figure.savefig(path, dpi=120)
     plt.close(figure)
-    return True
+    print(f"figure: {path}")
+
+
+NO_FIGURE = 'no figure: matplotlib is not installed (pip install "jpltd_jax[plot]")'
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -85,36 +97,64 @@ def _demo(arguments: argparse.Namespace) -> None:
     _print_scores(labels, model.labels_, "shuffled")
     _write_labels(labels_file, order, model.labels_)
     print(f"labels: {labels_file}")
-    if _draw(model, figure_file):
-        print(f"figure: {figure_file}")
-    else:
-        print('no figure: matplotlib is not installed (pip install "jpltd_jax[plot]")')
+    plt = _pyplot()
+    if plt is None:
+        print(NO_FIGURE)
+        return
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    plot_affinity(model.affinity_, model.labels_, ax=left, title="Learned affinity")
+    plot_residuals(model.history_, ax=right)
+    _save(plt, figure, figure_file)
+
+
+def _n_clusters(arguments: argparse.Namespace, data: datasets.MultiViewData) -> int:
+    if arguments.n_clusters is not None:
+        return arguments.n_clusters
+    if data.labels is None:
+        raise UserError(f"{arguments.file} has no labels to count the classes of: give --n-clusters")
+    return len(np.unique(data.labels))
+
+
+def _model(arguments: argparse.Namespace, n_clusters: int) -> JPLTD:
+    return JPLTD(
+        n_clusters,
+        lam=arguments.lam if arguments.lam == "auto" else float(arguments.lam),
+        theta=arguments.theta,
+        latent_dim=arguments.latent_dim,
+        max_iter=arguments.max_iter,
+        transform=arguments.transform,
+        n_kept=JPLTD(1).n_kept if arguments.transform == "graph" else None,
+        random_state=arguments.seed,
+    )
 
 
 def _cluster(arguments: argparse.Namespace) -> None:
     out = _writable(Path(arguments.out))
     data = datasets.load(arguments.file)
-    n_clusters = arguments.n_clusters
-    if n_clusters is None:
-        if data.labels is None:
-            raise UserError(f"{arguments.file} has no labels to count the classes of: give --n-clusters")
-        n_clusters = len(np.unique(data.labels))
-    lam = arguments.lam if arguments.lam == "auto" else float(arguments.lam)
-    model = JPLTD(
-        n_clusters,
-        lam=lam,
-        theta=arguments.theta,
-        latent_dim=arguments.latent_dim,
-        max_iter=arguments.max_iter,
-        transform=arguments.transform,
-        random_state=arguments.seed,
-        verbose=not arguments.quiet,
-    ).fit(data.views, mask=data.mask)
+    n_clusters = _n_clusters(arguments, data)
+    model = _model(arguments, n_clusters).set_params(verbose=not arguments.quiet).fit(data.views, mask=data.mask)
     print(f"{len(model.labels_)} samples, {len(data.views)} views, {n_clusters} clusters, {model.n_iter_} iterations")
     if data.labels is not None:
         _print_scores(data.labels, model.labels_, "file")
     _write_labels(out, model.sample_ids_, model.labels_)
     print(f"labels: {out}")
+
+
+def _audit_order(arguments: argparse.Namespace) -> None:
+    out = None if arguments.out is None else _writable(Path(arguments.out))
+    data = datasets.load(arguments.file)
+    model = _model(arguments, _n_clusters(arguments, data))
+    audit = audit_order(
+        data.views, data.mask, data.labels, method=model, n_orders=arguments.orders, seed=arguments.seed
+    )
+    print(f"JPLTD with the {arguments.transform} transform on {arguments.file}, {arguments.orders} random orders")
+    print(audit.summary())
+    if out is not None:
+        plt = _pyplot()
+        if plt is None:
+            print(NO_FIGURE)
+            return
+        _save(plt, plot_order_audit({arguments.transform: audit}).figure, out)
 
 
 def _lam(text: str) -> str:
@@ -138,51 +178,61 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--samples", type=int, default=600, metavar="N", help="digits to use, at most 1797 (%(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="of the shuffle, the mask and k-means (%(default)s)")
     demo.set_defaults(run=_demo)
-    cluster = commands.add_parser(
-        "cluster",
-        help="cluster the views in a file",
-        description="Cluster the samples of FILE and write their labels.",
-        epilog="FILE is an .npz archive with view0, view1, ... (samples as rows; a row of NaN is a missing view), and "
-        "optionally mask (samples, views) and labels; or a .mat file with a cell array X or data, and optionally "
-        "labels Y, gt, truth; or the name of a set in the directory JPLTD_DATA; or 'digits'. Example: "
-        "jpltd cluster my.npz --n-clusters 5 --out labels.csv",
-    )
-    cluster.add_argument("file", metavar="FILE")
-    cluster.add_argument("--n-clusters", type=int, metavar="C", help="default: the number of classes in FILE's labels")
-    cluster.add_argument("--out", default="labels.csv", metavar="CSV", help="where the labels go (%(default)s)")
-    cluster.add_argument(
+    method = argparse.ArgumentParser(add_help=False)
+    method.add_argument("file", metavar="FILE")
+    method.add_argument("--n-clusters", type=int, metavar="C", help="default: the number of classes in FILE's labels")
+    method.add_argument(
         "--transform",
         choices=["graph", "fourier"],
         default=defaults["transform"],
         help="graph: the order of the samples does not matter; fourier: as published, it does (%(default)s)",
     )
-    cluster.add_argument(
+    method.add_argument(
         "--lam",
         type=_lam,
         default=str(defaults["lam"]),
         metavar="LAM|auto",
         help="weight of the low-rank tensor; lower it if the affinity is empty (%(default)s)",
     )
-    cluster.add_argument(
+    method.add_argument(
         "--theta", type=float, default=defaults["theta"], help="weight of the sparse tensor (%(default)s)"
     )
-    cluster.add_argument(
+    method.add_argument(
         "--latent-dim",
         type=int,
         default=defaults["latent_dim"],
         metavar="K",
         help="dimension of the projected views (%(default)s)",
     )
-    cluster.add_argument(
+    method.add_argument(
         "--max-iter",
         type=int,
         default=defaults["max_iter"],
         metavar="N",
         help="30 stops early, as the authors' code does (%(default)s)",
     )
-    cluster.add_argument("--seed", type=int, default=0, help="of k-means (%(default)s)")
+    method.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    cluster = commands.add_parser(
+        "cluster",
+        parents=[method],
+        help="cluster the views in a file",
+        description="Cluster the samples of FILE and write their labels.",
+        epilog=FILE_FORMATS + " Example: jpltd cluster my.npz --n-clusters 5 --out labels.csv",
+    )
+    cluster.add_argument("--out", default="labels.csv", metavar="CSV", help="where the labels go (%(default)s)")
     cluster.add_argument("--quiet", action="store_true", help="no line of progress")
     cluster.set_defaults(run=_cluster)
+    audit = commands.add_parser(
+        "audit-order",
+        parents=[method],
+        help="find out whether the result depends on the order of the samples",
+        description="Cluster FILE in its own order, in random orders and, if it has labels, sorted by class; say whether "
+        "the partition depends on the order.",
+        epilog=FILE_FORMATS + " Example: jpltd audit-order my.npz --transform fourier --out audit.png",
+    )
+    audit.add_argument("--orders", type=int, default=5, metavar="N", help="random orders to try (%(default)s)")
+    audit.add_argument("--out", metavar="PNG", help="draw the spread here")
+    audit.set_defaults(run=_audit_order)
     return top
 
 

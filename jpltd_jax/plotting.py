@@ -1,11 +1,13 @@
 """Drawing functions (extra: ``pip install "jpltd_jax[plot]"``); each draws on given or new axes and returns them."""
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jpltd_jax.admm import Info
+from jpltd_jax.audit import OrderAudit
 
 
 def _axes(ax: Any) -> Any:
@@ -70,4 +72,34 @@ def plot_residuals(history: Info, *, tol: float | None = None, ax: Any = None) -
     ax.set_ylabel("largest absolute entry")
     ax.set_title("Constraint residuals")
     ax.legend(frameon=False)
+    return ax
+
+
+def plot_order_audit(audits: Mapping[str, OrderAudit], *, ax: Any = None) -> Any:
+    """Accuracy of one or more methods in file order, shuffled (each dot an order) and sorted by class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax import OrderAudit
+    >>> from jpltd_jax.plotting import plot_order_audit
+    >>> audit = OrderAudit(file=0.9, shuffled=np.array([0.5, 0.6]), sorted=1.0, agreement=0.3, repeat_agreement=1.0)
+    >>> plot_order_audit({"published": audit}).get_ylabel()
+    'accuracy (%)'
+    """
+    ax = _axes(ax)
+    for x, audit in enumerate(audits.values()):
+        named = x == 0
+        spread = np.linspace(-0.12, 0.12, len(audit.shuffled)) if len(audit.shuffled) > 1 else np.zeros(1)
+        ax.scatter(x + spread, 100 * audit.shuffled, color="#0072B2", s=22, label="shuffled" if named else None)
+        ax.scatter([x], [100 * audit.file], color="#E69F00", marker="s", s=50, label="file order" if named else None)
+        ax.scatter(
+            [x], [100 * audit.sorted], color="#D55E00", marker="^", s=50, label="sorted by class" if named else None
+        )
+    ax.set_xticks(range(len(audits)), list(audits))
+    ax.set_xlim(-0.6, len(audits) - 0.4)
+    ax.set_ylim(0, 104)
+    ax.set_ylabel("accuracy (%)")
+    ax.set_title("Accuracy by order of the samples")
+    ax.legend(frameon=False, loc="lower right")
     return ax

@@ -116,14 +116,14 @@ def test_bad_arguments_exit_with_usage(capsys):
         assert "usage: jpltd" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["cluster"]])
+@pytest.mark.parametrize("command", [[], ["demo"], ["cluster"], ["audit-order"]])
 def test_help_teaches(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([*command, "--help"])
     assert stopped.value.code == 0
     printed = capsys.readouterr().out
     assert "usage: jpltd" in printed
-    if command == ["cluster"]:
+    if command in (["cluster"], ["audit-order"]):
         assert "row of NaN" in " ".join(printed.split())
 
 
@@ -147,3 +147,13 @@ def test_demo_errors(tmp_path, capsys):
     assert main(["demo", "--out", str(file)]) == 2
     assert main(["demo", "--samples", "5000", "--out", str(tmp_path / "out")]) == 2
     assert "n_samples must be from 1 to 1797" in capsys.readouterr().err
+
+
+def test_audit_order_says_plainly(blobs_file, tmp_path, capsys):
+    out = tmp_path / "audit.png"
+    arguments = ["audit-order", str(blobs_file), "--latent-dim", "5", "--orders", "2", "--out", str(out)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "This method does not depend on the order of the samples." in printed
+    assert "accuracy shuffled" in printed
+    assert out.stat().st_size > 5000

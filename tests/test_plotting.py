@@ -5,7 +5,7 @@ import pytest
 
 matplotlib.use("Agg")
 
-from jpltd_jax import Info, plotting
+from jpltd_jax import Info, OrderAudit, plotting
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +39,11 @@ def test_residuals_leave_out_what_was_not_run():
 def test_given_axes_are_used():
     _, ax = plt.subplots()
     assert plotting.plot_affinity(np.eye(2), ax=ax) is ax
+
+
+def test_order_audit_shows_every_order():
+    audit = OrderAudit(0.9, np.array([0.5, 0.6, 0.7]), 1.0, 0.3, 1.0)
+    ax = plotting.plot_order_audit({"a": audit, "b": audit._replace(shuffled=np.array([0.4]))})
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "b"]
+    np.testing.assert_allclose(ax.collections[0].get_offsets()[:, 1], [50, 60, 70])
+    assert len(ax.get_legend().get_texts()) == 3
