@@ -226,8 +226,8 @@ def parser() -> argparse.ArgumentParser:
         "audit-order",
         parents=[method],
         help="find out whether the result depends on the order of the samples",
-        description="Cluster FILE in its own order, in random orders and, if it has labels, sorted by class; say whether "
-        "the partition depends on the order.",
+        description="Cluster FILE in its own order, in random orders and, if it has labels, sorted by class; say "
+        "whether the partition depends on the order.",
         epilog=FILE_FORMATS + " Example: jpltd audit-order my.npz --transform fourier --out audit.png",
     )
     audit.add_argument("--orders", type=int, default=5, metavar="N", help="random orders to try (%(default)s)")

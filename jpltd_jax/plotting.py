@@ -89,13 +89,14 @@ def plot_order_audit(audits: Mapping[str, OrderAudit], *, ax: Any = None) -> Any
     """
     ax = _axes(ax)
     for x, audit in enumerate(audits.values()):
-        named = x == 0
         spread = np.linspace(-0.12, 0.12, len(audit.shuffled)) if len(audit.shuffled) > 1 else np.zeros(1)
-        ax.scatter(x + spread, 100 * audit.shuffled, color="#0072B2", s=22, label="shuffled" if named else None)
-        ax.scatter([x], [100 * audit.file], color="#E69F00", marker="s", s=50, label="file order" if named else None)
-        ax.scatter(
-            [x], [100 * audit.sorted], color="#D55E00", marker="^", s=50, label="sorted by class" if named else None
-        )
+        marks = [
+            ("shuffled", x + spread, audit.shuffled, "#0072B2", "o", 22),
+            ("file order", [x], np.array([audit.file]), "#E69F00", "s", 50),
+            ("sorted by class", [x], np.array([audit.sorted]), "#D55E00", "^", 50),
+        ]
+        for label, at, values, color, marker, size in marks:
+            ax.scatter(at, 100 * values, color=color, marker=marker, s=size, label=label if x == 0 else None)
     ax.set_xticks(range(len(audits)), list(audits))
     ax.set_xlim(-0.6, len(audits) - 0.4)
     ax.set_ylim(0, 104)
