@@ -69,7 +69,7 @@ class State(NamedTuple):
     R: Float[Array, "m n n"]
     rho: Float[Array, ""]
     inner_steps: Int[Array, "m 2"]
-    """Steps of the inner solver for the missing and for the observed rows."""
+    """Steps of the inner solver for the missing and for the observed rows; INNER_ITERATIONS where it did not settle."""
     residual: Float[Array, ""]
     """Largest absolute entry of G - T."""
     iteration: Int[Array, ""]
@@ -386,7 +386,7 @@ def solve(
     >>> problem = jj.make_problem(views)
     >>> affinities = tmbsd.normalized_affinities(problem, 5)
     >>> start = tmbsd.leading_eigenvectors(affinities, problem.mask, 2)
-    >>> result = tmbsd.solve(affinities, problem.mask, start, tmbsd.Hyper())
+    >>> result = tmbsd.solve(affinities, problem.mask, start, tmbsd.Hyper(tol=1e-5))
     >>> jj.Status(int(result.status)).name, result.embedding.shape
     ('CONVERGED', (20, 2))
     """
@@ -454,8 +454,11 @@ def fit(
     and its cross terms count once instead of twice. Different from the code: the start is turned towards one view
     instead of having random signs.
 
-    float64 is advised: the penalty spans up to ten orders of magnitude, and float32 cannot tell a residual below about
-    1e-6 from rounding.
+    For small weights (10 and less) the inner solver, which need not descend, may not settle within its 1000 steps; what
+    follows is then sensitive to rounding. ``solve(...).state.inner_steps`` tells for the last iteration.
+
+    float64 is advised: the penalty spans up to ten orders of magnitude, and in float32 the residual stays at a rounding
+    level of a few 1e-6; there pass ``tol=1e-5``, or the solve may end with ``MAX_ITER``.
 
     References
     ----------
@@ -469,7 +472,7 @@ def fit(
     >>> rng = np.random.default_rng(0)
     >>> views = [np.repeat(rng.normal(size=(2, d)), 10, axis=0) + 0.1 * rng.normal(size=(20, d)) for d in (8, 5)]
     >>> views[0][3] = np.nan
-    >>> result = tmbsd.fit(views, None, 2, key=jax.random.key(0), n_neighbors=5)
+    >>> result = tmbsd.fit(views, None, 2, key=jax.random.key(0), n_neighbors=5, tol=1e-5)
     >>> len(set(result.labels[:10].tolist())), bool(result.labels[0] != result.labels[10])
     (1, True)
     """

@@ -207,12 +207,9 @@ def step(
         J = jnp.swapaxes(schatten_shrink(views_second, hyper.lambda4 / mu, hyper.p), 0, 1)
     residuals = (misfit - E, Z - common - D, Z - W, C - K, F - J)
     multipliers = (state.Y1, state.Y2, state.Y3, state.Y4, state.Y5)
-    following = State(
-        C, K, D, W, E, F, J,
-        *(Y + mu * residual for Y, residual in zip(multipliers, residuals, strict=True)),
-        mu=jnp.minimum(GROWTH * mu, LARGEST_PENALTY),
-        iteration=state.iteration + 1,
-    )  # fmt: skip
+    Y1, Y2, Y3, Y4, Y5 = (Y + mu * residual for Y, residual in zip(multipliers, residuals, strict=True))
+    penalty = jnp.minimum(GROWTH * mu, LARGEST_PENALTY)
+    following = State(C, K, D, W, E, F, J, Y1, Y2, Y3, Y4, Y5, penalty, state.iteration + 1)
     return following, jnp.stack([jnp.max(jnp.abs(residual)) for residual in residuals])
 
 

@@ -35,12 +35,8 @@ def random_problem(seed, n=SHAPE[0], dims=SHAPE[1], rate=0.5, dtype=np.float64):
     graphs = climc.view_graphs(columns, mask, 3)
     rng = np.random.default_rng(seed)
     U = tuple(jnp.asarray(rng.random((d, 3)) + 0.1, dtype) for d in dims)
-    return (
-        columns,
-        mask,
-        graphs,
-        State(U, jnp.asarray(rng.random((3, n)) + 0.1, dtype), climc.initial_graph(graphs, mask)),
-    )
+    H = jnp.asarray(rng.random((3, n)) + 0.1, dtype)
+    return columns, mask, graphs, State(U, H, climc.initial_graph(graphs, mask))
 
 
 def status_of(result):
@@ -138,16 +134,17 @@ def literal_step(columns, mask, graphs, pairs, U, H, S, alpha, beta, gamma):
     return U, H, S
 
 
-@pytest.mark.parametrize(("alpha", "beta", "gamma"), [(0.1, 0.01, 1.0), (10.0, 1.0, 0.5), (1e-5, 0.1, 2.0)])
-def test_parity_with_the_literal_steps(alpha, beta, gamma):
+@pytest.mark.parametrize(
+    ("weights", "tol"), [((0.1, 0.01, 1.0), 1e-5), ((10.0, 1.0, 0.5), 1e-3), ((1e-5, 0.1, 2.0), 1e-3)]
+)
+def test_parity_with_the_literal_steps(weights, tol):
     columns, mask, graphs, start = random_problem(0)
     X, q, A = [np.asarray(x) for x in columns], np.asarray(mask), np.asarray(graphs)
     pairs = literal_pairs(q)
     U, H, S = [np.asarray(u) for u in start.U], np.asarray(start.H), literal_start(A, pairs)
     np.testing.assert_allclose(start.S, S, atol=1e-14)
-    weights = (alpha, beta, gamma)
     history = [literal_objective(X, q, A, pairs, U, H, S, *weights)]
-    result = climc.solve(columns, mask, graphs, Hyper(*weights), start)
+    result = climc.solve(columns, mask, graphs, Hyper(*weights, tol), start)
     state, compiled_step = start, jax.jit(climc.step)
     for iteration in range(1, 101):
         U, H, S = literal_step(X, q, A, pairs, U, H, S, *weights)
@@ -156,9 +153,11 @@ def test_parity_with_the_literal_steps(alpha, beta, gamma):
             for ours, theirs in zip(jax.tree.leaves(state), (*U, H, S), strict=True):
                 np.testing.assert_allclose(ours, theirs, atol=1e-10)
         history.append(literal_objective(X, q, A, pairs, U, H, S, *weights))
-        if abs(history[-2] - history[-1]) <= 1e-5 * history[-2]:
+        settled = abs(history[-2] - history[-1]) <= tol * history[-2]
+        if settled:
             break
     assert int(result.n_iter) == iteration
+    assert status_of(result) is (jj.Status.CONVERGED if settled else jj.Status.MAX_ITER)
     np.testing.assert_allclose(result.history[:iteration], history[1:], rtol=1e-9)
     for ours, theirs in zip(jax.tree.leaves(result.state), (*U, H, S), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-8)
@@ -289,8 +288,9 @@ def test_planted_blobs_are_found(fit, dtype):
 @pytest.mark.parametrize("fit", [climc.fit, climc.fit_sc])
 def test_single_view_and_sample_without_partner(fit):
     views, _ = blobs(3, *SHAPE)
-    alone = fit(views[:1], None, 3, key=KEY)
+    alone = fit(views[:1], None, 3, key=KEY, tol=1e-3)
     assert status_of(alone) is jj.Status.CONVERGED
+    assert np.isfinite(alone.affinity).all()
     mask = np.ones((12, 3), bool)
     mask[0, 1:] = False
     mask[1:, 0] = False
@@ -363,13 +363,13 @@ def test_statuses():
 
 def test_vmap_over_hyper_parameters_equals_single_solves():
     columns, mask, graphs, start = random_problem(7)
-    alpha, beta = jnp.array([1e-3, 0.1, 10.0]), jnp.array([1.0, 0.1, 0.01])
+    alpha, tol = jnp.array([1e-3, 0.1, 10.0]), jnp.array([1e-2, 1e-3, 1e-5])
     run = partial(climc.solve, columns, mask, graphs)
-    batch = jax.vmap(lambda a, b: run(Hyper(alpha=a, beta=b), start))(alpha, beta)
+    batch = jax.vmap(lambda a, b: run(Hyper(alpha=a, tol=b), start))(alpha, tol)
     run(Hyper(), start)
     compilations = climc._solve._cache_size()
     for i in range(3):
-        single = run(Hyper(alpha=float(alpha[i]), beta=beta[i]), start)
+        single = run(Hyper(alpha=float(alpha[i]), tol=tol[i]), start)
         assert int(batch.n_iter[i]) == int(single.n_iter)
         assert int(batch.status[i]) == int(single.status)
         np.testing.assert_allclose(batch.state.H[i], single.state.H, atol=1e-9)

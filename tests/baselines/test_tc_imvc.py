@@ -20,6 +20,7 @@ from jpltd_jax.baselines.graphs import (
     project_rows_on_simplex,
     schatten_shrink,
 )
+from jpltd_jax.missing import entrywise
 from jpltd_jax.prox import soft_threshold, tubal_shrink
 from tests.conftest import DATA
 from tests.strategies import orthonormal, seeds, tensors
@@ -33,8 +34,7 @@ def blobs(n=90, dims=(6, 5, 8), rate=0.3, seed=0):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(n) % 3)
     views = [3 * orthonormal(seed + d, 3, d)[labels] + 0.3 * rng.normal(size=(n, d)) for d in dims]
-    mask = rng.random((n, len(dims))) >= rate
-    mask[np.arange(n), rng.integers(0, len(dims), n)] = True
+    mask = entrywise(seed, n, len(dims), rate)
     return [np.where(mask[:, v, None], x, np.nan) for v, x in enumerate(views)], mask, labels
 
 

@@ -105,28 +105,42 @@ def test_outcome_of_the_authors_run(recorded, arguments):
 # The blocks ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=8)
-@given(seed=seeds)
-def test_inner_solver_is_stationary_and_equal_to_that_of_the_block_alone(seed):
+def inner_problem(seed):
+    """J without coupling between the block and the rest, as strong as in a solve, K and a start in the block."""
     rng = np.random.default_rng(seed)
     inside = np.sort(rng.permutation(11)[:7])
     block = np.isin(np.arange(11), inside)
-    J = rng.normal(size=(11, 11))
-    J = np.where(block[:, None] == block, J + J.T, 0)
+    factor = 0.2 * rng.normal(size=(11, 11))
+    J = np.where(block[:, None] == block, -factor @ factor.T, 0)
     K, start = np.zeros((11, 3)), np.zeros((11, 3))
     K[inside], start[inside] = rng.normal(size=(7, 3)), orthonormal(seed, 7, 3)
+    return J, K, start, block
+
+
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_inner_solver_is_stationary_and_equal_to_that_of_the_block_alone(seed):
+    J, K, start, block = inner_problem(seed)
     X, steps = minimize_on_frames(*map(jnp.asarray, (J, K, start, block)))
-    small = (J[np.ix_(inside, inside)], K[inside], start[inside], np.ones(7, bool))
+    small = (J[np.ix_(block, block)], K[block], start[block], np.ones(7, bool))
     alone, steps_alone = minimize_on_frames(*map(jnp.asarray, small))
     assert int(steps) == int(steps_alone) < tmbsd.INNER_ITERATIONS
     X = np.asarray(X)
-    np.testing.assert_allclose(X[inside], alone, atol=1e-8)
+    np.testing.assert_allclose(X[block], alone, atol=1e-8)
     assert not X[~block].any()
     np.testing.assert_allclose(X.T @ X, np.eye(3), atol=1e-10)
-    value, gradient = (lambda Y: np.sum(Y * (J @ Y + K))), 2 * J @ X + K
-    assert value(X) <= value(start)
-    scale = np.linalg.norm(2 * J @ start + K)
-    assert np.linalg.norm(gradient - X @ (gradient.T @ X)) <= 1e-4 * scale
+    gradient, first_gradient = 2 * J @ X + K, 2 * J @ start + K
+    assert np.sum(X * (J @ X + K)) <= np.sum(start * (J @ start + K))
+    first_kkt = np.linalg.norm(first_gradient - start @ (first_gradient.T @ start))
+    assert np.linalg.norm(gradient - X @ (gradient.T @ X)) <= 1.01e-5 * first_kkt
+
+
+def test_rounding_of_the_start_does_not_turn_it(recorded, arguments):
+    """1e-12 away from orthonormal the start is orthonormalised, but its columns keep their signs."""
+    affinities, mask, start = arguments
+    noise = 1e-12 * np.random.default_rng(0).normal(size=start.shape) * np.asarray(mask)[:, :, None]
+    a, b = (tmbsd.solve(affinities, mask, x, hyper_of(recorded)).embedding for x in (start, start + noise))
+    np.testing.assert_allclose(b, a, atol=1e-8)
 
 
 def test_inner_solver_without_quadratic_part_aligns_with_the_linear_one():
@@ -176,21 +190,30 @@ def test_start_is_turned_towards_the_most_complete_view(recorded, arguments):
 # Clusters -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-6), (np.float32, 1e-5)])
 @pytest.mark.parametrize("rate", [0.3, 0.0])
-def test_planted_clusters_are_found(dtype, rate):
+def test_planted_clusters_are_found(dtype, tol, rate):
     views, mask, labels = blobs(rate, dtype=dtype)
-    result = tmbsd.fit(views, mask, 3, key=KEY)
+    result = tmbsd.fit(views, mask, 3, key=KEY, tol=tol)
     assert result.embedding.dtype == dtype
     assert result.affinity is None
     assert status_of(result) is jj.Status.CONVERGED
     assert adjusted_rand_score(labels, result.labels) > 0.9
 
 
+def test_float32_stays_at_its_rounding_when_tol_is_below():
+    """A tol below what float32 resolves, as the default may be: no convergence is claimed, and nothing is spoilt."""
+    views, mask, labels = blobs(0.0, dtype=np.float32)
+    result = tmbsd.fit(views, mask, 3, key=KEY, tol=1e-8)
+    assert status_of(result) is jj.Status.MAX_ITER
+    assert 0 < result.history[-1] < 5e-6
+    assert adjusted_rand_score(labels, result.labels) > 0.9
+
+
 def test_float32_follows_float64():
     views, mask, _ = blobs(0.3)
-    double = tmbsd.fit(views, mask, 3, key=KEY)
-    single = tmbsd.fit([x.astype(np.float32) for x in views], mask, 3, key=KEY)
+    double = tmbsd.fit(views, mask, 3, key=KEY, tol=1e-5)
+    single = tmbsd.fit([x.astype(np.float32) for x in views], mask, 3, key=KEY, tol=1e-5)
     assert abs(int(double.n_iter) - int(single.n_iter)) <= 2
     np.testing.assert_allclose(kernel(single.embedding), kernel(double.embedding), atol=1e-2)
 
@@ -223,14 +246,13 @@ def test_order_of_views_does_not_matter(recorded, arguments):
 
 
 @pytest.mark.parametrize("fourier", ["samples", "views"])
-def test_order_of_samples_matters_unless_the_dft_runs_over_views(recorded, arguments, fourier):
-    """Up to the inner tolerance: the first start of the missing rows is a frame of the leading ones."""
+def test_order_of_samples_matters_unless_the_dft_runs_over_views(arguments, fourier):
     affinities, mask, start = arguments
     shuffle = np.random.default_rng(0).permutation(42)
     shuffled = (affinities[:, shuffle][:, :, shuffle], mask[:, shuffle], start[:, shuffle])
-    a, b = (kernel(tmbsd.solve(*x, hyper_of(recorded), fourier=fourier).embedding) for x in (arguments, shuffled))
+    a, b = (kernel(tmbsd.solve(*x, tmbsd.Hyper(), fourier=fourier).embedding) for x in (arguments, shuffled))
     difference = np.abs(b - a[np.ix_(shuffle, shuffle)]).max()
-    assert difference > 1e-2 if fourier == "samples" else difference < 1e-4
+    assert difference > 1e-3 if fourier == "samples" else difference < 1e-9
 
 
 def test_basis_of_the_start_does_not_matter(recorded, arguments):
@@ -263,14 +285,11 @@ def test_max_iter_and_nonfinite(recorded, arguments):
         ({"fourier": "time"}, "fourier must be 'samples' or 'views', got 'time'"),
         ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
         ({"n_clusters": 0}, "n_clusters and n_neighbors must be at least 1, got 0 and 15"),
-        ({"n_clusters": 34}, "view 1 has 33 observed samples, fewer than the 34 clusters"),
+        ({"n_clusters": 31}, "view 0 has 30 observed samples, fewer than the 31 clusters"),
         ({"n_neighbors": 30}, "view 0 has 30 observed samples; 30 neighbours need at least 32"),
     ],
 )
 def test_bad_options_are_named(recorded, options, message):
-    if options.get("n_clusters") == 34:
-        recorded = recorded | {"mask": np.where(np.arange(3) == 0, True, recorded["mask"])}
-        recorded["views"] = [np.nan_to_num(x) for x in recorded["views"]]
     with pytest.raises(ValueError, match=message):
         tmbsd.fit(recorded["views"], recorded["mask"], **({"n_clusters": 3, "key": KEY} | options))
 
