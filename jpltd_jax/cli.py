@@ -118,12 +118,11 @@ def _n_clusters(arguments: argparse.Namespace, data: datasets.MultiViewData) -> 
 def _model(arguments: argparse.Namespace, n_clusters: int) -> JPLTD:
     return JPLTD(
         n_clusters,
-        lam=arguments.lam if arguments.lam == "auto" else float(arguments.lam),
+        lam=arguments.lam,
         theta=arguments.theta,
         latent_dim=arguments.latent_dim,
         max_iter=arguments.max_iter,
         transform=arguments.transform,
-        n_kept=JPLTD(1).n_kept if arguments.transform == "graph" else None,
         random_state=arguments.seed,
     )
 
@@ -157,10 +156,8 @@ def _audit_order(arguments: argparse.Namespace) -> None:
         _save(plt, plot_order_audit({arguments.transform: audit}).figure, out)
 
 
-def _lam(text: str) -> str:
-    if text != "auto":
-        float(text)
-    return text
+def _lam(text: str) -> str | float:
+    return text if text == "auto" else float(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -190,9 +187,9 @@ def parser() -> argparse.ArgumentParser:
     method.add_argument(
         "--lam",
         type=_lam,
-        default=str(defaults["lam"]),
+        default=None,
         metavar="LAM|auto",
-        help="weight of the low-rank tensor; lower it if the affinity is empty (%(default)s)",
+        help="weight of the low-rank tensor; lower it if the affinity is empty (0.25 with graph, 5 with fourier)",
     )
     method.add_argument(
         "--theta", type=float, default=defaults["theta"], help="weight of the sparse tensor (%(default)s)"

@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from jpltd_jax.admm import Hyper, Result, Status
+from jpltd_jax.admm import Hyper, Order, Result, Start, Status, Variant
 from jpltd_jax.chunked import solve_chunked
 from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify
 from jpltd_jax.problem import Problem, make_problem
@@ -26,6 +26,21 @@ from jpltd_jax.views import align_views
 
 EARLY_STOP = 30
 """The authors' code always stops here; up to this many iterations, not having converged is no cause for a warning."""
+
+
+class Settings(NamedTuple):
+    """What a transform works well with."""
+
+    lam: float
+    w_init: Start
+    n_kept: int | None
+
+
+SETTINGS = {
+    "graph": Settings(lam=0.25, w_init="svd", n_kept=20),
+    "fourier": Settings(lam=5.0, w_init="identity", n_kept=None),
+}
+"""Used where the estimator's own parameters are None: one setting for all data."""
 
 
 def progress_line(total: int, label: str, stream: Any = None) -> Callable[[int, str], None]:
@@ -55,8 +70,9 @@ class JPLTD(ClusterMixin, BaseEstimator):
     n_clusters
         Number of clusters.
     lam, theta
-        Weights of the low-rank and of the sparse tensor. ``lam="auto"`` picks, from :data:`jpltd_jax.selection.LAMS`,
-        the value with the clearest clusters by :func:`jpltd_jax.selection.clarity`; it needs no labels.
+        Weights of the low-rank and of the sparse tensor. ``lam=None`` is 0.25 with the graph transform and 5 with the
+        Fourier transform; ``lam="auto"`` picks, from :data:`jpltd_jax.selection.LAMS`, the value with the clearest
+        clusters by :func:`jpltd_jax.selection.clarity`. None of them needs labels.
     latent_dim
         Dimension of the projected views.
     max_iter, tol
@@ -65,10 +81,16 @@ class JPLTD(ClusterMixin, BaseEstimator):
         ``"graph"`` or ``"fourier"``.
     n_neighbors
         Neighbours of each sample in the graph that makes the transform.
+    n_vectors
+        Eigenvectors of that graph to use, the rest being one slice; None uses all, at O(n^3) per iteration.
     n_kept
-        Neighbours of each sample that are kept in the learned affinity; None keeps all.
-    variant, order, w_init
+        Neighbours of each sample that are kept in the learned affinity. None is 20 with the graph transform; with the
+        Fourier transform it is all, as published.
+    variant, order
         See :func:`jpltd_jax.solve`.
+    w_init
+        See :func:`jpltd_jax.init`. None is ``"svd"`` with the graph transform and ``"identity"`` with the Fourier
+        transform.
     n_init
         Restarts of k-means.
     random_state
@@ -101,17 +123,18 @@ class JPLTD(ClusterMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar = {
         "n_clusters": [Interval(Integral, 1, None, closed="left")],
-        "lam": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "lam": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"}), None],
         "theta": [Interval(Real, 0, None, closed="left")],
         "latent_dim": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "transform": [StrOptions({"graph", "fourier"})],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "n_vectors": [Interval(Integral, 1, None, closed="left"), None],
         "n_kept": [Interval(Integral, 1, None, closed="left"), None],
         "variant": [StrOptions({"full", "N", "B", "O"})],
         "order": [StrOptions({"paper", "reference"})],
-        "w_init": [StrOptions({"identity", "svd"})],
+        "w_init": [StrOptions({"identity", "svd"}), None],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "verbose": ["boolean"],
@@ -121,17 +144,18 @@ class JPLTD(ClusterMixin, BaseEstimator):
         self,
         n_clusters: int,
         *,
-        lam: float | Literal["auto"] = 1.0,
+        lam: float | Literal["auto"] | None = None,
         theta: float = 0.1,
         latent_dim: int = 60,
         max_iter: int = EARLY_STOP,
         tol: float = 1e-5,
         transform: Literal["graph", "fourier"] = "graph",
         n_neighbors: int = 10,
-        n_kept: int | None = 20,
-        variant: Literal["full", "N", "B", "O"] = "full",
-        order: Literal["paper", "reference"] = "paper",
-        w_init: Literal["identity", "svd"] = "identity",
+        n_vectors: int | None = None,
+        n_kept: int | None = None,
+        variant: Variant = "full",
+        order: Order = "paper",
+        w_init: Start | None = None,
         n_init: int = 20,
         random_state: Any = None,
         verbose: bool = False,
@@ -144,6 +168,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
         self.tol = tol
         self.transform = transform
         self.n_neighbors = n_neighbors
+        self.n_vectors = n_vectors
         self.n_kept = n_kept
         self.variant = variant
         self.order = order
@@ -164,7 +189,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
             variant=self.variant,
             order=self.order,
             transform=transform,
-            w_init=self.w_init,
+            w_init=SETTINGS[self.transform].w_init if self.w_init is None else self.w_init,
         )
 
     def _check(self, result: Result, lam: float) -> None:
@@ -207,17 +232,19 @@ class JPLTD(ClusterMixin, BaseEstimator):
             raise ValueError(f"n_clusters={self.n_clusters} is more than the number of samples {problem.n_samples}")
         transform = None
         if self.transform == "graph":
-            transform = graph_transform(consensus_graph(problem, int(self.n_neighbors)))
+            n_vectors = None if self.n_vectors is None else int(self.n_vectors)
+            transform = graph_transform(consensus_graph(problem, int(self.n_neighbors)), n_vectors)
+        n_kept = SETTINGS[self.transform].n_kept if self.n_kept is None else int(self.n_kept)
 
         def affinity_of(result: Result) -> jax.Array:
-            return result.affinity if self.n_kept is None else sparsify(result.affinity, int(self.n_kept))
+            return result.affinity if n_kept is None else sparsify(result.affinity, n_kept)
 
         if self.lam == "auto":
             lam, result = choose_lam(
                 lambda lam: self._solve(problem, lam, transform), affinity_of, int(self.n_clusters)
             )
         else:
-            lam = float(self.lam)
+            lam = SETTINGS[self.transform].lam if self.lam is None else float(self.lam)
             result = self._solve(problem, lam, transform)
         self._check(result, lam)
         affinity = affinity_of(result)

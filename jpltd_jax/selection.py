@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from jpltd_jax.admm import Result, Status
 from jpltd_jax.spectral import normalized
 
-LAMS = (0.25, 0.5, 1.0, 2.0, 5.0)
+LAMS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Values of lam that are tried when none is given."""
 
 

@@ -53,7 +53,7 @@ def test_default_estimator_is_order_free_and_the_published_method_is_not():
     y = np.repeat([0, 1, 2], 20)
     views = [rng.normal(size=(3, d))[y] * 0.5 + rng.normal(size=(60, d)) for d in (12, 15)]
     options = {"latent_dim": 8, "n_init": 5}
-    published = jj.JPLTD(3, transform="fourier", n_kept=None, lam=5.0, **options)
+    published = jj.JPLTD(3, transform="fourier", lam=5.0, **options)
     audit = audit_order(views, None, y, method=published, n_orders=3, n_seeds=2)
     assert audit.depends_on_order
     assert audit.sorted > audit.shuffled.mean()
