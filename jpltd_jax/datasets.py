@@ -12,7 +12,7 @@ import scipy.io
 from scipy.sparse import csc_array, issparse
 from sklearn.datasets import load_digits
 
-from jpltd_jax.problem import _as_matrix, _checked_mask
+from jpltd_jax.problem import as_matrix, checked_mask
 
 VIEW_KEYS = ("X", "data", "fea", "views")
 LABEL_KEYS = ("Y", "gt", "truth", "labels", "label", "gnd", "y", "truelabel")
@@ -54,7 +54,7 @@ def _checked_labels(labels: object) -> np.ndarray:
 def _checked(views: Sequence[object], labels: object, mask: Any, name: str) -> MultiViewData:
     if len(views) == 0:
         raise ValueError("there are no views")
-    matrices = [_as_matrix(view, v) for v, view in enumerate(views)]
+    matrices = [as_matrix(view, v) for v, view in enumerate(views)]
     n = len(matrices[0])
     for v, matrix in enumerate(matrices):
         if len(matrix) != n:
@@ -62,7 +62,7 @@ def _checked(views: Sequence[object], labels: object, mask: Any, name: str) -> M
     classes = None if labels is None else _checked_labels(labels)
     if classes is not None and len(classes) != n:
         raise ValueError(f"there are {len(classes)} labels but the views have {n} samples")
-    return MultiViewData(matrices, classes, None if mask is None else _checked_mask(mask, n, len(views)), name)
+    return MultiViewData(matrices, classes, None if mask is None else checked_mask(mask, n, len(views)), name)
 
 
 def _orientation_histograms(images: np.ndarray) -> np.ndarray:
@@ -316,7 +316,7 @@ def load_mat(path: str | os.PathLike[str], *, samples_as: Literal["auto", "rows"
     with _about(str(path)):
         if cells.size == 0 or cells.size != max(cells.shape):
             raise ValueError(f"expected one row or column of views, got a cell array of shape {cells.shape}")
-        matrices = [_as_matrix(cell, v) for v, cell in enumerate(cells.ravel())]
+        matrices = [as_matrix(cell, v) for v, cell in enumerate(cells.ravel())]
         labels = None if labels_key is None else _label_vector(variables[labels_key])
         if samples_as == "columns":
             matrices = [x.T for x in matrices]

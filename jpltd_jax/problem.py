@@ -61,7 +61,8 @@ class Problem:
         return replace(self, data=jnp.where(mask[:, None, :], self.data, 0), mask=mask)
 
 
-def _as_matrix(view: object, v: int) -> np.ndarray:
+def as_matrix(view: object, v: int) -> np.ndarray:
+    """View number v as a dense real matrix (samples, features)."""
     matrix = view.toarray() if issparse(view) else np.asarray(view)  # type: ignore[attr-defined]
     if matrix.ndim != 2:
         raise ValueError(f"view {v} must be a matrix (samples, features), got an array of shape {matrix.shape}")
@@ -72,7 +73,8 @@ def _as_matrix(view: object, v: int) -> np.ndarray:
     return matrix
 
 
-def _checked_mask(mask: ArrayLike, n: int, m: int) -> np.ndarray:
+def checked_mask(mask: ArrayLike, n: int, m: int) -> np.ndarray:
+    """The mask of n samples and m views, if it is one."""
     array = np.asarray(mask)
     if array.dtype != np.bool_:
         raise ValueError(f"mask must be boolean (True where observed), got dtype {array.dtype}; use mask.astype(bool)")
@@ -100,7 +102,7 @@ def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[li
     """
     if len(views) == 0:
         raise ValueError("views is empty: expected a list with one (samples, features) matrix per view")
-    matrices = [_as_matrix(view, v) for v, view in enumerate(views)]
+    matrices = [as_matrix(view, v) for v, view in enumerate(views)]
     n, m = matrices[0].shape[0], len(matrices)
     for v, matrix in enumerate(matrices):
         if matrix.shape[0] != n:
@@ -109,7 +111,7 @@ def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[li
     if n < 2:
         raise ValueError(f"expected at least 2 samples, got {n}")
     missing_rows = np.stack([np.isnan(x).all(axis=1) for x in matrices], axis=1)
-    present = ~missing_rows if mask is None else _checked_mask(mask, n, m)
+    present = ~missing_rows if mask is None else checked_mask(mask, n, m)
     for v, matrix in enumerate(matrices):
         bad = present[:, v] & ~np.isfinite(matrix).all(axis=1)
         if bad.any():

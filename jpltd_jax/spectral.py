@@ -53,7 +53,8 @@ def normalized(affinity: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return scale[:, None] * affinity * scale
 
 
-def _unit_rows(x: Float[Array, "n c"]) -> Float[Array, "n c"]:
+def unit_rows(x: Float[Array, "n c"]) -> Float[Array, "n c"]:
+    """Every row scaled to unit length; zero rows stay zero."""
     norm = jnp.linalg.norm(x, axis=1, keepdims=True)
     return x / jnp.where(norm == 0, 1, norm)
 
@@ -79,7 +80,7 @@ def spectral_embedding(affinity: Float[Array, "n n"], n_components: int) -> Floa
     _, vectors = jnp.linalg.eigh(normalized(affinity))
     leading = vectors[:, ::-1][:, :n_components]
     connected = jnp.sum(affinity, axis=1, keepdims=True) > 0
-    return _unit_rows(jnp.where(connected, leading, 0))
+    return unit_rows(jnp.where(connected, leading, 0))
 
 
 def spectral_embedding_of_products(
@@ -111,10 +112,11 @@ def spectral_embedding_of_products(
         scale = _inverse_root(product(jnp.ones((n_samples, 1), dtype))[:, 0])[:, None]
         start = jax.random.normal(key, (n_samples, n_components), dtype)
         _, leading, _ = lobpcg_standard(lambda x: scale * product(scale * x), start, m=max_iter)
-    return _unit_rows(jnp.where(scale > 0, leading, 0))
+    return unit_rows(jnp.where(scale > 0, leading, 0))
 
 
-def _squared_distances(x: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, "n c"]:
+def squared_distances(x: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, "n c"]:
+    """||x_i - center_j||^2, by expansion and held at 0."""
     product = jnp.matmul(x, centers.T, precision="highest")
     return jnp.maximum(jnp.sum(x * x, axis=1)[:, None] - 2 * product + jnp.sum(centers * centers, axis=1), 0)
 
@@ -131,11 +133,11 @@ def _seed_centers(key: Key, x: Float[Array, "n d"], n_clusters: int) -> Float[Ar
         centers, nearest = carry
         logits = jnp.where(jnp.any(nearest > 0), jnp.log(nearest), 0)
         drawn = jax.random.categorical(jax.random.fold_in(key, i), logits, shape=(candidates,))
-        lowered = jnp.minimum(nearest[:, None], _squared_distances(x, x[drawn]))
+        lowered = jnp.minimum(nearest[:, None], squared_distances(x, x[drawn]))
         best = jnp.argmin(jnp.sum(lowered, axis=0))
         return centers.at[i].set(x[drawn[best]]), lowered[:, best]
 
-    nearest = _squared_distances(x, first[None])[:, 0]
+    nearest = squared_distances(x, first[None])[:, 0]
     return jax.lax.fori_loop(1, n_clusters, add, (centers, nearest))[0]
 
 
@@ -154,7 +156,7 @@ def _move_centers(
 
 def _lloyd(key: Key, x: Float[Array, "n d"], n_clusters: int, max_iter: int) -> KMeans:
     def assign(centers: Array) -> tuple[Array, Array]:
-        distances = _squared_distances(x, centers)
+        distances = squared_distances(x, centers)
         return jnp.argmin(distances, axis=1).astype(jnp.int32), jnp.min(distances, axis=1)
 
     def unfinished(carry: tuple[Array, Array, Array, Array, Array]) -> Array:

@@ -98,5 +98,5 @@ def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: AnyTransform | N
     if isinstance(transform, Grouped):
         grams = grouped_grams(transform.forward(x), x, transform)
         return jnp.sum(jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(_slices_first(grams)), 0))) / n
-    s = jnp.linalg.svd(_slices_first(transform.forward(x)), compute_uv=False)
+    s = jnp.linalg.svd(_slices_first(transform.forward(x)), full_matrices=False, compute_uv=False)
     return jnp.sum(transform.multiplicity(n).astype(s.dtype) @ s) / n

@@ -1,6 +1,11 @@
 import os
 from pathlib import Path
 
+# Test workers share the cores; threads of their own would only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
 import hypothesis
 import jax
 import numpy as np

@@ -436,3 +436,14 @@ def test_work_grows_with_the_square_of_n(order):
 
     ratio = flops(1024) / flops(512)
     assert 3.5 < ratio < 4.4
+
+
+def test_memory_of_the_compiled_solve_is_a_few_arrays_of_the_size_of_the_graph():
+    """Also what the jaxpr does not show: workspaces and outputs of LAPACK calls."""
+    n = 512
+    problem = blank_problem(n)
+    state = jj.init(problem, HYPER, latent_dim=10)
+    options = {"max_iter": 5, "variant": "full", "order": "paper", "norm_scale": "mean"}
+    hyper = admm.as_dtype(HYPER, jnp.float64)
+    compiled = admm._solve.lower(problem, hyper, state, None, **options).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 5 * 3 * n * n * 8

@@ -32,7 +32,7 @@ from jpltd_jax.baselines.base import BaselineResult, observed_columns
 from jpltd_jax.baselines.graphs import knn_graph
 from jpltd_jax.problem import observed
 from jpltd_jax.prox import Scalar
-from jpltd_jax.spectral import Key, _squared_distances, _unit_rows, affinity, kmeans, spectral_cluster
+from jpltd_jax.spectral import Key, affinity, kmeans, spectral_cluster, squared_distances, unit_rows
 
 Views = tuple[Float[Array, "d_v n"], ...]
 StateT = TypeVar("StateT")
@@ -243,7 +243,7 @@ def objective(
     with jax.default_matmul_precision("highest"):
         errors = [jnp.where(mask[:, v], x - u @ H, 0) for v, (x, u) in enumerate(zip(columns, U, strict=True))]
     factorisation = sum(jnp.sum(e**2) + hyper.beta * jnp.sum(u**2) for e, u in zip(errors, U, strict=True))
-    smoothness = jnp.sum(S * _squared_distances(H.T, H.T)) / 2
+    smoothness = jnp.sum(S * squared_distances(H.T, H.T)) / 2
     return factorisation + hyper.alpha * smoothness + hyper.gamma * jnp.sum(_misfits(S, graphs, _pairs(mask)))
 
 
@@ -262,7 +262,7 @@ def step(columns: Views, mask: Bool[Array, "n m"], graphs: Float[Array, "m n n"]
     H = H * pull / jnp.maximum(push, SMALLEST_DENOMINATOR)
     pairs = _pairs(mask)
     weights = hyper.gamma * _weights(_misfits(S, graphs, pairs))
-    return State(U, H, _consensus(weights, graphs, pairs, hyper.alpha / 4 * _squared_distances(H.T, H.T)))
+    return State(U, H, _consensus(weights, graphs, pairs, hyper.alpha / 4 * squared_distances(H.T, H.T)))
 
 
 @partial(jax.jit, static_argnames="max_iter")
@@ -442,7 +442,7 @@ def fit(
     graphs = view_graphs(columns, present, n_neighbors)
     start = init(start_key, columns, present, graphs, n_clusters)
     result = solve(columns, present, graphs, hyper, start, max_iter=max_iter)
-    embedding = _unit_rows(result.state.H.T)
+    embedding = unit_rows(result.state.H.T)
     labels = kmeans(key, embedding, n_clusters).labels
     graph = affinity(result.state.S[None])
     return BaselineResult(labels, graph, embedding, result.status, result.n_iter, result.history)

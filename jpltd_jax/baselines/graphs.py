@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 from optax.projections import projection_simplex
 
 from jpltd_jax.prox import Scalar
-from jpltd_jax.spectral import _squared_distances
+from jpltd_jax.spectral import squared_distances
 from jpltd_jax.transforms import Fourier
 
 
@@ -29,7 +29,7 @@ def knn_graph(columns: Float[Array, "d n"], present: Bool[Array, " n"], n_neighb
     n = columns.shape[1]
     samples = columns.T
     pairs = present[:, None] & present[None, :] & ~jnp.eye(n, dtype=bool)
-    closeness = jnp.where(pairs, -_squared_distances(samples, samples), -jnp.inf)
+    closeness = jnp.where(pairs, -squared_distances(samples, samples), -jnp.inf)
     _, nearest = jax.lax.top_k(closeness, min(n_neighbors, n - 1))
     chosen = jnp.zeros((n, n), bool).at[jnp.arange(n)[:, None], nearest].set(True) & pairs
     return (chosen | chosen.T).astype(columns.dtype)
@@ -57,7 +57,7 @@ def adaptive_neighbors(
            [0. , 0. , 0. , 0. ]], dtype=float32)
     """
     neighbor = present[:, None] & present & ~jnp.eye(present.shape[0], dtype=bool)
-    distances = jnp.where(neighbor, _squared_distances(columns.T, columns.T), jnp.inf)
+    distances = jnp.where(neighbor, squared_distances(columns.T, columns.T), jnp.inf)
     smallest = -jax.lax.top_k(-distances, n_neighbors + 1)[0]
     smallest = jnp.where(present[:, None], smallest, 0)
     farthest = smallest[:, -1:]

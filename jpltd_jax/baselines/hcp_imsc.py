@@ -23,7 +23,7 @@ from jpltd_jax.baselines.graphs import adaptive_neighbors
 from jpltd_jax.blocks import update_graph
 from jpltd_jax.problem import SMALLEST_NORM, Problem, make_problem
 from jpltd_jax.prox import Scalar
-from jpltd_jax.spectral import Key, _squared_distances, spectral_cluster
+from jpltd_jax.spectral import Key, spectral_cluster, squared_distances
 
 HyperedgeWeights = Literal["own", "reference"]
 
@@ -127,7 +127,7 @@ def hypergraph_laplacian(
     """
     n = R.shape[0]
     itself = jnp.eye(n, dtype=bool)
-    closeness = -jnp.sqrt(_squared_distances(R.T, R.T))
+    closeness = -jnp.sqrt(squared_distances(R.T, R.T))
     closest, members = jax.lax.top_k(jnp.where(itself, jnp.inf, closeness), hyperedge_size)
     distances = jnp.where(jnp.isinf(closest), 0, -closest)
     scale = jnp.mean(distances)

@@ -13,7 +13,7 @@ from jpltd_jax.admm import Status
 from jpltd_jax.baselines.base import BaselineResult, observed_columns
 from jpltd_jax.baselines.graphs import adaptive_neighbors, project_rows_on_simplex, schatten_shrink
 from jpltd_jax.prox import Scalar
-from jpltd_jax.spectral import Key, _squared_distances, _unit_rows, kmeans
+from jpltd_jax.spectral import Key, kmeans, squared_distances, unit_rows
 
 Weighting = Literal["affinity", "laplacian"]
 
@@ -114,7 +114,7 @@ def update_tensors(mask: Bool[Array, "n m"], hyper: Hyper, state: State) -> Tens
     mu = state.mu
     Z = (state.M - state.Q1 / mu + state.W - state.Q3 / mu) / 2 - jnp.where(_pairs(mask), state.Y, 0) / mu
     strength = state.alpha**hyper.r * (hyper.b / mu)
-    target = Z + state.Q3 / mu - strength[:, None, None] * _squared_distances(state.F, state.F)
+    target = Z + state.Q3 / mu - strength[:, None, None] * squared_distances(state.F, state.F)
     target = jnp.where(jnp.eye(Z.shape[-1], dtype=bool), 0, target)
     W = project_rows_on_simplex(target, jnp.ones(Z.shape[-1], bool))
     views_last = jnp.moveaxis(Z + state.Q1 / mu, 0, -1)
@@ -147,7 +147,7 @@ def view_weights(
     >>> tc_imvc.view_weights(W, jnp.array([[1.0], [1.0]]), 2.0)
     Array([0.2, 0.8], dtype=float32)
     """
-    pairs = F @ F.T if weighting == "affinity" else _squared_distances(F, F) / 2
+    pairs = F @ F.T if weighting == "affinity" else squared_distances(F, F) / 2
     h = jnp.einsum("vij,ij->v", W, pairs)
     return jax.nn.softmax(jnp.log(jnp.maximum(h, jnp.finfo(h.dtype).eps)) / (1 - r))
 
@@ -396,6 +396,6 @@ def fit(
     _check_input(present, n_clusters, n_neighbors, b, p, r)
     graphs = jnp.stack([_view_graph(x, present[:, v], n_neighbors) for v, x in enumerate(columns)])
     result = solve(graphs, present, n_clusters, Hyper(b, p, r, tol), max_iter=max_iter, weighting=weighting)
-    embedding = _unit_rows(result.state.F)
+    embedding = unit_rows(result.state.F)
     labels = kmeans(key, embedding, n_clusters).labels
     return BaselineResult(labels, None, embedding, result.status, result.n_iter, result.history)

@@ -23,7 +23,7 @@ from jpltd_jax.baselines.base import BaselineResult
 from jpltd_jax.baselines.graphs import adaptive_neighbors
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.prox import Scalar, stiefel, tubal_shrink
-from jpltd_jax.spectral import Key, _unit_rows, kmeans
+from jpltd_jax.spectral import Key, kmeans, unit_rows
 
 Fourier = Literal["samples", "views"]
 SHIFT = 1e-8
@@ -336,7 +336,7 @@ def _solve(
     begin = (_initial_state(start, mask, hyper), jnp.asarray(Status.RUNNING, jnp.int32), history)
     state, status, history = jax.lax.while_loop(unfinished, body, begin)
     status = jnp.where(status == Status.RUNNING, Status.MAX_ITER, status).astype(jnp.int32)
-    return Result(_unit_rows(state.F), status, state.iteration, history, state)
+    return Result(unit_rows(state.F), status, state.iteration, history, state)
 
 
 def solve(

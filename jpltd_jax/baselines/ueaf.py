@@ -23,7 +23,7 @@ from jpltd_jax.admm import Status
 from jpltd_jax.baselines.base import BaselineResult, observed_columns
 from jpltd_jax.baselines.graphs import knn_graph, project_rows_on_simplex
 from jpltd_jax.prox import Scalar, stiefel
-from jpltd_jax.spectral import Key, _squared_distances, _unit_rows, kmeans
+from jpltd_jax.spectral import Key, kmeans, squared_distances, unit_rows
 
 SMALLEST_DISTANCE = 1e-10
 """Floor of the squared distances that the graph update divides by."""
@@ -217,8 +217,8 @@ def step(
     with jax.default_matmul_precision("highest"):
         powers = state.weights**hyper.r
         embedding = _update_embedding(state, powers, hyper.lam2)
-        distances = _squared_distances(embedding.T, embedding.T)
-        ratio = _squared_distances(state.spectrum, state.spectrum) / jnp.maximum(distances, SMALLEST_DISTANCE)
+        distances = squared_distances(embedding.T, embedding.T)
+        ratio = squared_distances(state.spectrum, state.spectrum) / jnp.maximum(distances, SMALLEST_DISTANCE)
         target = -hyper.lam3 / (2 * hyper.lam2 * jnp.sum(powers)) * ratio
         others = ~jnp.eye(len(target), dtype=bool)
         graph = project_rows_on_simplex(target, others).astype(target.dtype)
@@ -414,6 +414,6 @@ def fit(
     laplacians = [feature_laplacian(x, n_neighbors) for x in columns]
     start = init(start_key, columns, present, n_clusters)
     solution = solve(columns, present, laplacians, start, hyper, fixed=fixed, max_iter=max_iter)
-    embedding = _unit_rows(solution.state.embedding.T)
+    embedding = unit_rows(solution.state.embedding.T)
     labels = kmeans(kmeans_key, embedding, n_clusters, n_init=20).labels
     return BaselineResult(labels, None, embedding, solution.status, solution.n_iter, solution.history)

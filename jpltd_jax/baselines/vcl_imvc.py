@@ -15,7 +15,7 @@ from jpltd_jax.baselines.base import BaselineResult
 from jpltd_jax.baselines.graphs import adaptive_neighbors, project_rows_on_simplex, schatten_shrink
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.prox import Scalar, shrink_columns, singular_value_threshold, stiefel
-from jpltd_jax.spectral import Key, _squared_distances, _unit_rows, kmeans
+from jpltd_jax.spectral import Key, kmeans, squared_distances, unit_rows
 
 FIRST_PENALTY = 1e-2
 GROWTH = 1.2
@@ -197,7 +197,7 @@ def step(
         K = singular_value_threshold(C + state.Y4 / mu, 1 / mu)
         common = jnp.where(pairs, C, 0)
         D = mu / (mu + 2 * hyper.lambda2) * (shifted - common)
-        distances = jax.vmap(_squared_distances)(state.F, state.F)
+        distances = jax.vmap(squared_distances)(state.F, state.F)
         target = Z + state.Y3 / mu - hyper.lambda3 / (2 * mu) * distances
         W = project_rows_on_simplex(target, pairs & ~jnp.eye(n, dtype=bool))
         misfit = X - X @ Z
@@ -289,7 +289,7 @@ def joint_embedding(F: Float[Array, "m n c"]) -> Float[Array, "n c"]:
     """
     m, n, c = F.shape
     side_by_side = jnp.swapaxes(F, 0, 1).reshape(n, m * c)
-    return _unit_rows(jnp.linalg.svd(side_by_side, full_matrices=False)[0][:, :c])
+    return unit_rows(jnp.linalg.svd(side_by_side, full_matrices=False)[0][:, :c])
 
 
 def _check_input(problem: Problem, n_clusters: int, n_neighbors: int, hyper: Hyper) -> None:
