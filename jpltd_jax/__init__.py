@@ -16,6 +16,7 @@ from jpltd_jax import (
     prox,
     selection,
     spectral,
+    store,
     tensor,
     transforms,
     views,
@@ -37,11 +38,13 @@ from jpltd_jax.chunked import solve_chunked
 from jpltd_jax.estimator import JPLTD
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.spectral import affinity, kmeans, spectral_cluster, spectral_embedding
+from jpltd_jax.sweep import Grid, SweepResult, grid, sweep
 
 __version__ = "0.1.0"
 
 __all__ = [
     "JPLTD",
+    "Grid",
     "Hyper",
     "Info",
     "OrderAudit",
@@ -49,6 +52,7 @@ __all__ = [
     "Result",
     "State",
     "Status",
+    "SweepResult",
     "admm",
     "affinity",
     "audit",
@@ -59,6 +63,7 @@ __all__ = [
     "chunked",
     "datasets",
     "graphs",
+    "grid",
     "init",
     "kmeans",
     "make_problem",
@@ -76,6 +81,8 @@ __all__ = [
     "spectral_cluster",
     "spectral_embedding",
     "step",
+    "store",
+    "sweep",
     "tensor",
     "transforms",
     "views",

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jpltd_jax.blocks import represent, update_error, update_graph, update_projection
 from jpltd_jax.problem import Problem
@@ -185,6 +185,7 @@ def step(
     order: Order = "paper",
     transform: AnyTransform | None = None,
     norm_scale: NormScale = "mean",
+    active: Bool[Array, " k"] | None = None,
 ) -> tuple[State, Info]:
     """One ADMM iteration: W, G, E, B, P (or W, E, G, B, P), then the multipliers and the penalty.
 
@@ -201,6 +202,8 @@ def step(
     norm_scale
         ``"mean"``: the norm averages over slices, as the authors' code does and the paper's lam grid assumes;
         ``"sum"``: it adds them up (the paper's Theorem 2), the same as lam * n.
+    active
+        Rows of W in use, the others being zero in ``state`` too: a smaller latent_dim in arrays of the same shape.
 
     Examples
     --------
@@ -217,7 +220,7 @@ def step(
     with jax.default_matmul_precision("highest"):
         W, E = state.W, state.E
         if _has_projection(variant):
-            W = update_projection(problem.data, state.G, E - scaled_J1, W)
+            W = update_projection(problem.data, state.G, E - scaled_J1, W, active)
         latent = _latent(problem, W, variant)
         if order == "reference":
             E = update_error(latent - represent(latent, mask, state.G) + scaled_J1, rho)
@@ -297,6 +300,7 @@ def advance(
     variant: Variant,
     order: Order,
     norm_scale: NormScale,
+    active: Bool[Array, " k"] | None = None,
 ) -> Progress:
     """Iterate until ``state.iteration`` reaches ``stop`` or the status is no longer running."""
 
@@ -306,8 +310,9 @@ def advance(
     def body(progress: Progress) -> Progress:
         at = progress.state.iteration
         state, info = step(
-            problem, hyper, progress.state, variant=variant, order=order, transform=transform, norm_scale=norm_scale
-        )
+            problem, hyper, progress.state, variant=variant, order=order, transform=transform, norm_scale=norm_scale,
+            active=active,
+        )  # fmt: skip
         worst = jnp.maximum(info.fit_residual, info.split_residual)
         ended = jnp.where(worst < hyper.tol, Status.CONVERGED, Status.RUNNING)
         status = jnp.where(jnp.isfinite(worst), ended, Status.NONFINITE).astype(jnp.int32)

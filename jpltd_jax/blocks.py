@@ -26,11 +26,12 @@ def update_projection(
     graph: Float[Array, "m n n"],
     target: Float[Array, "m k n"],
     current: Float[Array, "m k r"],
+    active: Bool[Array, " k"] | None = None,
 ) -> Float[Array, "m k r"]:
     """argmax_W <target, W F1> over orthonormal frames W, with F1 = X - X A G A^T and target = E - J1 / rho.
 
     The polar factor of target F1^T = (target - target G) X^T, which never forms the (r, n) residual F1. Where that
-    product is zero every frame is a maximiser and the current one is kept.
+    product is zero every frame is a maximiser and the current one is kept. Rows that are not ``active`` are zero.
 
     The subproblem is argmin_W ||W F1 - target||_F. The paper solves it as an orthogonal Procrustes problem, by this
     polar factor; that is the minimiser where ||W F1||_F is the same for all frames, that is for k >= d. For k < d it is
@@ -38,7 +39,8 @@ def update_projection(
     """
     argument = (target - target @ graph) @ jnp.swapaxes(data, -1, -2)
     zero = jnp.all(argument == 0, axis=(-2, -1), keepdims=True)
-    return jnp.where(zero, current, stiefel(argument))
+    frame = jnp.where(zero, current, stiefel(argument))
+    return frame if active is None else jnp.where(active[:, None], frame, 0)
 
 
 def update_graph(

@@ -63,7 +63,8 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, previous)
 
 
-def _fingerprint(tree: object) -> str:
+def fingerprint_of(tree: object) -> str:
+    """Hash of the leaves of a pytree: their paths, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.asarray(leaf)
@@ -158,10 +159,10 @@ def solve_chunked(
         if not path.parent.is_dir():
             raise FileNotFoundError(f"the directory of the checkpoint {path} does not exist")
         header = {
-            "problem": _fingerprint(problem),
-            "hyper-parameters": _fingerprint(hyper),
-            "transform": type(transform).__name__ + _fingerprint(transform),
-            "start": _fingerprint(state),
+            "problem": fingerprint_of(problem),
+            "hyper-parameters": fingerprint_of(hyper),
+            "transform": type(transform).__name__ + fingerprint_of(transform),
+            "start": fingerprint_of(state),
             "options": f"variant={variant} order={order} norm_scale={norm_scale}",
         }
         if path.exists():

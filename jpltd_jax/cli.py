@@ -1,4 +1,4 @@
-"""The command line: ``jpltd demo``, ``jpltd cluster``, ``jpltd audit-order``."""
+"""The command line: ``jpltd demo``, ``jpltd cluster``, ``jpltd audit-order``, ``jpltd sweep``."""
 
 import argparse
 import csv
@@ -10,12 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jpltd_jax import datasets, metrics, missing
 from jpltd_jax.audit import audit_order
-from jpltd_jax.estimator import JPLTD
+from jpltd_jax.estimator import JPLTD, SETTINGS
 from jpltd_jax.plotting import plot_affinity, plot_order_audit, plot_residuals
+from jpltd_jax.problem import make_problem
+from jpltd_jax.store import USABLE
+from jpltd_jax.sweep import grid, sweep
+from jpltd_jax.views import align_views
 
 FILE_FORMATS = (
     "FILE is an .npz archive with view0, view1, ... (samples as rows; a row of NaN is a missing view), and optionally "
@@ -156,6 +161,40 @@ def _audit_order(arguments: argparse.Namespace) -> None:
         _save(plt, plot_order_audit({arguments.transform: audit}).figure, out)
 
 
+PAPER_LAM = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+PAPER_THETA = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+PAPER_LATENT_DIM = tuple(range(10, 101, 10))
+
+
+def _sweep(arguments: argparse.Namespace) -> None:
+    out, store = _writable(Path(arguments.out)), _writable(Path(arguments.store))
+    data = datasets.load(arguments.file)
+    aligned = align_views(data.views, mask=data.mask)
+    settings = SETTINGS[arguments.transform]
+    result = sweep(
+        make_problem(aligned.views, aligned.mask),
+        grid(arguments.lam, arguments.theta, latent_dim=arguments.latent_dim),
+        n_clusters=_n_clusters(arguments, data),
+        y_true=data.labels,
+        key=jax.random.key(arguments.seed),
+        max_iter=arguments.max_iter,
+        transform="graph" if arguments.transform == "graph" else None,
+        n_kept=settings.n_kept,
+        w_init=settings.w_init,
+        memory_budget=None if arguments.memory is None else int(arguments.memory * 2**30),
+        store=store,
+        progress=not arguments.quiet,
+    )
+    result.to_csv(out)
+    unusable = sum(row["status"] not in USABLE for row in result.rows)
+    print(f"{len(result.rows)} of {result.total} configurations, {unusable} empty or not finite")
+    if data.labels is not None and unusable < len(result.rows):
+        best = result.best("accuracy")
+        where = f"lam={best['lam']:g} theta={best['theta']:g} latent_dim={best['latent_dim']}"
+        print(f"best accuracy {100 * best['accuracy']:.1f} % at {where} (chosen by the labels)")
+    print(f"table: {out}\nrows with labels: {store}")
+
+
 def _lam(text: str) -> str | float:
     return text if text == "auto" else float(text)
 
@@ -230,6 +269,26 @@ def parser() -> argparse.ArgumentParser:
     audit.add_argument("--orders", type=int, default=5, metavar="N", help="random orders to try (%(default)s)")
     audit.add_argument("--out", metavar="PNG", help="draw the spread here")
     audit.set_defaults(run=_audit_order)
+    grids = commands.add_parser(
+        "sweep",
+        help="cluster with every combination of hyper-parameters",
+        description="Cluster FILE with all combinations of lam, theta and latent-dim (the paper's 9 x 8 x 10 by "
+        "default) and write a table. An interrupted sweep goes on where it was when it is started again.",
+        epilog=FILE_FORMATS + " Example: jpltd sweep my.npz --lam 1 2 5 --theta 0.1 --latent-dim 60 --out sweep.csv",
+    )
+    grids.add_argument("file", metavar="FILE")
+    grids.add_argument("--n-clusters", type=int, metavar="C", help="default: the number of classes in FILE's labels")
+    grids.add_argument("--lam", type=float, nargs="+", default=PAPER_LAM, help="(%(default)s)")
+    grids.add_argument("--theta", type=float, nargs="+", default=PAPER_THETA, help="(%(default)s)")
+    grids.add_argument("--latent-dim", type=int, nargs="+", default=PAPER_LATENT_DIM, metavar="K", help="(%(default)s)")
+    grids.add_argument("--transform", choices=["graph", "fourier"], default="graph", help="(%(default)s)")
+    grids.add_argument("--max-iter", type=int, default=defaults["max_iter"], metavar="N", help="(%(default)s)")
+    grids.add_argument("--seed", type=int, default=0, help="of k-means (%(default)s)")
+    grids.add_argument("--memory", type=float, metavar="GIB", help="use at most so much (half of what is free)")
+    grids.add_argument("--store", default="sweep.jsonl", metavar="JSONL", help="rows as they finish (%(default)s)")
+    grids.add_argument("--out", default="sweep.csv", metavar="CSV", help="the table (%(default)s)")
+    grids.add_argument("--quiet", action="store_true", help="no line of progress")
+    grids.set_defaults(run=_sweep)
     return top
 
 

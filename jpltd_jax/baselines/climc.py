@@ -19,7 +19,7 @@ are traced.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,6 @@ from jpltd_jax.prox import Scalar
 from jpltd_jax.spectral import Key, affinity, kmeans, spectral_cluster, squared_distances, unit_rows
 
 Views = tuple[Float[Array, "d_v n"], ...]
-StateT = TypeVar("StateT")
 
 SMALLEST_NORM = 1e-12
 SMALLEST_DENOMINATOR = 1e-10
@@ -70,10 +69,10 @@ class State(NamedTuple):
     S: Float[Array, "n n"]
 
 
-class Result(NamedTuple, Generic[StateT]):
+class Result(NamedTuple):
     """Outcome of :func:`solve` and, with the graph S for a state, of :func:`solve_sc`."""
 
-    state: StateT
+    state: Any
     status: Int[Array, ""]
     """A value of :class:`jpltd_jax.Status`."""
     n_iter: Int[Array, ""]
@@ -159,19 +158,19 @@ def initial_graph(graphs: Float[Array, "m n n"], mask: Bool[Array, "n m"]) -> Fl
 
 
 def _descend(
-    step: Callable[[StateT], StateT],
-    objective: Callable[[StateT], Float[Array, ""]],
-    start: StateT,
+    step: Callable[[Any], Any],
+    objective: Callable[[Any], Float[Array, ""]],
+    start: Any,
     tol: Scalar | Array,
     max_iter: int,
-) -> Result[StateT]:
+) -> Result:
     """Repeat ``step`` until the objective settles."""
 
-    def unfinished(carry: tuple[Result[StateT], Array]) -> Array:
+    def unfinished(carry: tuple[Result, Array]) -> Array:
         progress, _ = carry
         return (progress.status == Status.RUNNING) & (progress.n_iter < max_iter)
 
-    def body(carry: tuple[Result[StateT], Array]) -> tuple[Result[StateT], Array]:
+    def body(carry: tuple[Result, Array]) -> tuple[Result, Array]:
         progress, before = carry
         state = step(progress.state)
         now = objective(state)
@@ -197,7 +196,7 @@ def solve_sc(
     *,
     tol: Scalar | Array = 1e-5,
     max_iter: int = 100,
-) -> Result[Float[Array, "n n"]]:
+) -> Result:
     """Consensus graph of CLIMC-SC by iterative reweighting: w_v = 1 / (2 ||M^v * (S - A^v)||_F), then S.
 
     Parameters
@@ -274,7 +273,7 @@ def _solve(
     start: State,
     *,
     max_iter: int,
-) -> Result[State]:
+) -> Result:
     problem = (columns, mask, graphs, hyper)
     return _descend(partial(step, *problem), partial(objective, *problem), start, hyper.tol, max_iter)
 
@@ -287,7 +286,7 @@ def solve(
     start: State,
     *,
     max_iter: int = 100,
-) -> Result[State]:
+) -> Result:
     """Solve CLIMC: one compiled ``lax.while_loop`` of :func:`step`, for any values of ``hyper``.
 
     Parameters
