@@ -42,7 +42,7 @@ from jpltd_jax.admm import (
     finish,
     starting_state,
 )
-from jpltd_jax.chunked import fingerprint_of, deferred_interrupt
+from jpltd_jax.chunked import deferred_interrupt, fingerprint_of
 from jpltd_jax.estimator import progress_line
 from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify
 from jpltd_jax.problem import Problem
