@@ -31,7 +31,7 @@ class Problem:
 
     data: Float[Array, "m r n"]
     mask: Bool[Array, "m n"]
-    bases: tuple[Float[Array, "d_v r_v"] | None, ...]
+    bases: tuple[Float[Array, "_d_v r_v"] | None, ...]
 
     @property
     def n_views(self) -> int:

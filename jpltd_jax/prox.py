@@ -135,7 +135,7 @@ def _slice_grams(d: Inexact[Array, "p q s"]) -> Inexact[Array, "p p s"]:
     return jnp.stack([jnp.stack(row) for row in rows])
 
 
-def _apply_to_slices(matrices: Inexact[Array, "p p s"], d: Inexact[Array, "p q s"]) -> Inexact[Array, "p q s"]:
+def _apply_to_slices(matrices: Inexact[Array, "p p #s"], d: Inexact[Array, "p q s"]) -> Inexact[Array, "p q s"]:
     p = d.shape[0]
     if p > MOST_UNROLLED:
         return jnp.einsum("prs,rqs->pqs", matrices, d, precision="highest")

@@ -25,7 +25,7 @@ class BaselineResult(NamedTuple):
 
 def observed_columns(
     views: Sequence[object], mask: ArrayLike | None, *, dtype: object = None
-) -> tuple[list[Float[Array, "d_v n"]], Bool[Array, "n m"]]:
+) -> tuple[list[Float[Array, "_d_v n"]], Bool[Array, "n m"]]:
     """Views as (d_v, n) with observed samples scaled to unit length and missing ones zero, and the mask (n, m).
 
     Input is checked as by :func:`jpltd_jax.make_problem`.

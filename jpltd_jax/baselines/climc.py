@@ -34,7 +34,7 @@ from jpltd_jax.problem import observed
 from jpltd_jax.prox import Scalar
 from jpltd_jax.spectral import Key, affinity, kmeans, spectral_cluster, squared_distances, unit_rows
 
-Views = tuple[Float[Array, "d_v n"], ...]
+Views = Sequence[Float[Array, "_d_v n"]]
 
 SMALLEST_NORM = 1e-12
 SMALLEST_DENOMINATOR = 1e-10
@@ -64,7 +64,7 @@ class Hyper(NamedTuple):
 class State(NamedTuple):
     """Basis U^v of every view, consensus representation H and consensus graph S."""
 
-    U: tuple[Float[Array, "d_v c"], ...]
+    U: tuple[Float[Array, "_d_v c"], ...]
     H: Float[Array, "c n"]
     S: Float[Array, "n n"]
 
@@ -98,7 +98,7 @@ def view_graphs(columns: Views, mask: Bool[Array, "n m"], n_neighbors: int) -> F
     return graphs / jnp.maximum(jnp.sum(graphs, axis=2, keepdims=True), 1)
 
 
-def fit_rows(b: Float[Array, "n n"], omega: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def fit_rows(b: Float[Array, "r n"], omega: Float[Array, "r n"]) -> Float[Array, "r n"]:
     """argmin_S sum_ij omega_ij s_ij^2 / 2 - b_ij s_ij over rows on the simplex with s_ij = 0 where omega_ij = 0.
 
     s_ij = max(0, (b_ij - eta_i) / omega_ij) with eta_i from the sorted row, O(n log n) each. A row of b may be shifted

@@ -32,7 +32,7 @@ SMALLEST_OBJECTIVE = 1e-10
 class State(NamedTuple):
     """What the next iteration needs."""
 
-    projections: tuple[Float[Array, "d_v d"], ...]
+    projections: tuple[Float[Array, "_d_v d"], ...]
     anchors: Float[Array, "d a"]
     graph: Float[Array, "a n"]
     weights: Float[Array, " m"]
@@ -49,7 +49,7 @@ class Solution(NamedTuple):
     """Objective after each iteration, NaN where no iteration was made."""
 
 
-def init(columns: Sequence[Float[Array, "d_v n"]], first_anchors: Int[Array, " a"], *, latent_dim: int) -> State:
+def init(columns: Sequence[Float[Array, "_d_v n"]], first_anchors: Int[Array, " a"], *, latent_dim: int) -> State:
     """State before the first iteration: Z joins the samples ``first_anchors`` to one anchor each, A = 0.
 
     Examples
@@ -70,7 +70,7 @@ def init(columns: Sequence[Float[Array, "d_v n"]], first_anchors: Int[Array, " a
 
 
 def _squared_residuals(
-    columns: Sequence[Float[Array, "d_v n"]],
+    columns: Sequence[Float[Array, "_d_v n"]],
     present: Float[Array, "m n"],
     latent: Float[Array, "m d n"],
     placed: Float[Array, "d n"],
@@ -82,7 +82,7 @@ def _squared_residuals(
 
 
 def step(
-    columns: Sequence[Float[Array, "d_v n"]], mask: Bool[Array, "n m"], lam: Scalar, state: State
+    columns: Sequence[Float[Array, "_d_v n"]], mask: Bool[Array, "n m"], lam: Scalar, state: State
 ) -> tuple[State, Float[Array, ""]]:
     """One iteration, W, A, Z, alpha in this order, and the objective after it.
 
@@ -116,7 +116,7 @@ def step(
 
 @partial(jax.jit, static_argnames="max_iter")
 def _solve(
-    columns: tuple[Float[Array, "d_v n"], ...],
+    columns: tuple[Float[Array, "_d_v n"], ...],
     mask: Bool[Array, "n m"],
     lam: Float[Array, ""],
     tol: Float[Array, ""],
@@ -143,7 +143,7 @@ def _solve(
 
 
 def solve(
-    columns: Sequence[Float[Array, "d_v n"]],
+    columns: Sequence[Float[Array, "_d_v n"]],
     mask: Bool[Array, "n m"],
     start: State,
     *,
@@ -194,7 +194,7 @@ def graph_embedding(graph: Float[Array, "a n"], n_components: int) -> Float[Arra
 
 
 def _check(
-    columns: Sequence[Float[Array, "d_v n"]], n_clusters: int, n_anchors: int, lam: Scalar, anchors: str, max_iter: int
+    columns: Sequence[Float[Array, "_d_v n"]], n_clusters: int, n_anchors: int, lam: Scalar, anchors: str, max_iter: int
 ) -> None:
     n = columns[0].shape[1]
     if not 1 <= n_clusters <= n:

@@ -28,7 +28,7 @@ from jpltd_jax.prox import Scalar, soft_threshold, tubal_shrink
 from jpltd_jax.spectral import Key, affinity, spectral_cluster
 from jpltd_jax.transforms import Fourier, Transform
 
-Views = tuple[Float[Array, "d_v n"], ...]
+Views = Sequence[Float[Array, "_d_v n"]]
 
 
 class Hyper(NamedTuple):

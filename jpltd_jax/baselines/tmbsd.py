@@ -131,7 +131,7 @@ class _Descent(NamedTuple):
     running: Bool[Array, ""]
 
 
-def _at_least_rounding(tolerance: float, dtype: jnp.dtype, multiple: float) -> float:
+def _at_least_rounding(tolerance: float, dtype: jnp.dtype, multiple: float | int) -> float:
     """The tolerance, or that multiple of the machine epsilon where it is too small for the dtype."""
     return max(tolerance, multiple * float(jnp.finfo(dtype).eps))
 

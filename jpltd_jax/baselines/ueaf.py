@@ -28,7 +28,7 @@ from jpltd_jax.spectral import Key, kmeans, squared_distances, unit_rows
 SMALLEST_DISTANCE = 1e-10
 """Floor of the squared distances that the graph update divides by."""
 
-Columns = Sequence[Float[Array, "d_v n"]]
+Columns = Sequence[Float[Array, "_d_v n"]]
 
 
 class Hyper(NamedTuple):
@@ -44,8 +44,8 @@ class Hyper(NamedTuple):
 class State(NamedTuple):
     """What the next iteration needs, and the embedding P of this one."""
 
-    completed: tuple[Float[Array, "d_v n"], ...]
-    bases: tuple[Float[Array, "d_v c"], ...]
+    completed: tuple[Float[Array, "_d_v n"], ...]
+    bases: tuple[Float[Array, "_d_v c"], ...]
     embedding: Float[Array, "c n"]
     graph: Float[Array, "n n"]
     spectrum: Float[Array, "n c"]
@@ -109,7 +109,7 @@ def start_from(
     columns: Columns,
     mask: Bool[Array, "n m"],
     inferred: Columns,
-    bases: Sequence[Float[Array, "d_v c"]],
+    bases: Sequence[Float[Array, "_d_v c"]],
     graph: Float[Array, "n n"],
 ) -> State:
     """State before the first iteration from what the method draws at random.
@@ -197,7 +197,7 @@ def _update_view(
 def step(
     columns: Columns,
     mask: Bool[Array, "n m"],
-    factors: Columns,
+    factors: Sequence[Float[Array, "_d_v _d_v"]],
     hyper: Hyper,
     state: State,
     *,
@@ -235,9 +235,9 @@ def step(
 
 @partial(jax.jit, static_argnames=("fixed", "max_iter"))
 def _solve(
-    columns: tuple[Float[Array, "d_v n"], ...],
+    columns: tuple[Float[Array, "_d_v n"], ...],
     mask: Bool[Array, "n m"],
-    laplacians: tuple[Float[Array, "d_v d_v"], ...],
+    laplacians: tuple[Float[Array, "_d_v _d_v"], ...],
     hyper: Hyper,
     start: State,
     *,
@@ -267,7 +267,7 @@ def _solve(
 def solve(
     columns: Columns,
     mask: Bool[Array, "n m"],
-    laplacians: Columns,
+    laplacians: Sequence[Float[Array, "_d_v _d_v"]],
     start: State,
     hyper: Hyper,
     *,

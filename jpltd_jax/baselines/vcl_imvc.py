@@ -173,7 +173,7 @@ def update_embedding(
     diagonal = jnp.where(mask, degree, 1)[:, :, None]
     bound = 2 * jnp.maximum(jnp.max(degree, axis=1), 0.5)[:, None, None]
 
-    def improve(_: int, F: Array) -> Array:
+    def improve(_: Array, F: Array) -> Array:
         return stiefel(2 * lambda3 * ((bound - diagonal) * F + graph @ F) + mu * T)
 
     return jax.lax.fori_loop(0, POWER_ITERATIONS, improve, F)
