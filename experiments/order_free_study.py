@@ -96,8 +96,8 @@ def fourier(case: Case, lam: float, max_iter: int) -> float:
     return case.cluster(result.affinity)
 
 
-def graph(case: Case, lam: float) -> float:
-    """The estimator's default but for lam; above 3000 samples with 500 eigenvectors."""
+def learned(case: Case, lam: float) -> jax.Array:
+    """Affinity of the estimator's default but for lam; above 3000 samples with 500 eigenvectors."""
     default, setting = jj.JPLTD(1), SETTINGS["graph"]
     n_vectors = None if len(case.labels) <= LARGE else 500
     transform = jj.graphs.graph_transform(jj.graphs.consensus_graph(case.problem, default.n_neighbors), n_vectors)
@@ -109,7 +109,24 @@ def graph(case: Case, lam: float) -> float:
         transform=transform,
         w_init=setting.w_init,
     )
-    return case.cluster(jj.graphs.sparsify(result.affinity, setting.n_kept))
+    return result.affinity
+
+
+def graph(case: Case, lam: float) -> float:
+    return case.cluster(jj.graphs.sparsify(learned(case, lam), SETTINGS["graph"].n_kept))
+
+
+def sum_with_neighbours(case: Case) -> float:
+    setting = SETTINGS["graph"]
+    kept = jj.graphs.sparsify(learned(case, setting.lam), setting.n_kept)
+    return case.cluster(kept + jj.graphs.consensus_graph(case.problem, jj.JPLTD(1).n_neighbors))
+
+
+def product_with_neighbours(case: Case) -> float:
+    """Geometric mean of the 50 strongest neighbours of both, of which the usual number is kept."""
+    setting = SETTINGS["graph"]
+    both = jj.graphs.sparsify(learned(case, setting.lam), 50) * jj.graphs.consensus_graph(case.problem, 50)
+    return case.cluster(jj.graphs.sparsify(jnp.sqrt(both), setting.n_kept))
 
 
 METHODS: dict[str, Callable[[Case], float]] = {
@@ -121,6 +138,8 @@ METHODS: dict[str, Callable[[Case], float]] = {
     "fourier_30": lambda case: fourier(case, 5.0, 30),
     "fourier_converged": lambda case: fourier(case, 5.0, 200),
     "order_free": lambda case: graph(case, SETTINGS["graph"].lam),
+    "order_free_sum": sum_with_neighbours,
+    "order_free_product": product_with_neighbours,
     "fourier_30_best": lambda case: max(fourier(case, lam, 30) for lam in FOURIER_LAMS),
     "order_free_best": lambda case: max(graph(case, lam) for lam in GRAPH_LAMS),
 }

@@ -180,7 +180,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
     def _solve(self, problem: Problem, lam: float, transform: AnyTransform | None) -> Result:
         hyper = Hyper(lam=lam, theta=self.theta, tol=self.tol)
         show = progress_line(int(self.max_iter), f"lam={lam:g}") if self.verbose else None
-        return solve_chunked(
+        result = solve_chunked(
             problem,
             hyper,
             latent_dim=int(self.latent_dim),
@@ -191,6 +191,9 @@ class JPLTD(ClusterMixin, BaseEstimator):
             transform=transform,
             w_init=SETTINGS[self.transform].w_init if self.w_init is None else self.w_init,
         )
+        if int(result.status) == Status.RUNNING:
+            raise KeyboardInterrupt(f"interrupted after iteration {int(result.n_iter)}")
+        return result
 
     def _check(self, result: Result, lam: float) -> None:
         status = Status(int(result.status))
@@ -198,8 +201,6 @@ class JPLTD(ClusterMixin, BaseEstimator):
             raise ValueError(f"the learned affinity is zero with lam={lam:g}: lower lam")
         if status is Status.NONFINITE:
             raise FloatingPointError(f"iteration {int(result.n_iter)} gave a number that is not finite")
-        if status is Status.RUNNING:
-            raise KeyboardInterrupt(f"interrupted after iteration {int(result.n_iter)}")
         if status is Status.MAX_ITER and self.max_iter > EARLY_STOP:
             worst = max(float(record[int(result.n_iter) - 1]) for record in result.history)
             warnings.warn(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jpltd_jax.problem import Problem
-from jpltd_jax.spectral import normalized
+from jpltd_jax.spectral import normalized, squared_distances
 from jpltd_jax.transforms import Grouped
 
 
@@ -47,9 +47,7 @@ def sparsify(affinity: Float[Array, "n n"], n_neighbors: int) -> Float[Array, "n
 
 
 def _view_graph(x: Float[Array, "r n"], present: Bool[Array, " n"], n_neighbors: int) -> Float[Array, "n n"]:
-    square = jnp.sum(x * x, axis=0)
-    product = jnp.matmul(x.T, x, precision="highest")
-    distance = jnp.sqrt(jnp.maximum(square[:, None] + square - 2 * product, 0))
+    distance = jnp.sqrt(squared_distances(x.T, x.T))
     pair = present[:, None] & present & ~jnp.eye(len(present), dtype=bool)
     nearest = -jax.lax.top_k(jnp.where(pair, -distance, -jnp.inf), min(n_neighbors, x.shape[1] - 1))[0]
     found = jnp.isfinite(nearest)

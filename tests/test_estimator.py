@@ -171,6 +171,19 @@ def test_bad_views_are_named():
         model().fit(broken)
 
 
+def test_interrupt_ends_the_fit_also_between_values_of_lam(monkeypatch):
+    calls = []
+
+    def interrupted(*arguments, **options):
+        calls.append(1)
+        return jj.solve_chunked(*arguments, **options | {"callback": lambda *_: True})
+
+    monkeypatch.setattr("jpltd_jax.estimator.solve_chunked", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="after iteration 5"):
+        model(lam="auto").fit(VIEWS)
+    assert len(calls) == 1
+
+
 def test_progress_is_drawn_only_when_asked(capsys):
     model(verbose=True).fit(VIEWS)
     drawn = capsys.readouterr().err
