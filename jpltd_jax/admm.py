@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jpltd_jax.blocks import represent, update_error, update_graph, update_projection
 from jpltd_jax.problem import Problem
-from jpltd_jax.prox import Scalar, soft_threshold, tubal_shrink
+from jpltd_jax.prox import Scalar, tubal_shrink
 from jpltd_jax.spectral import affinity
 from jpltd_jax.tensor import tensor_nuclear_norm
 from jpltd_jax.transforms import AnyTransform
@@ -216,7 +216,8 @@ def step(
     """
     mask, rho = problem.mask, state.rho
     lam = hyper.lam * problem.n_samples if norm_scale == "sum" else hyper.lam
-    scaled_J1 = state.J1 / rho
+    inverse = 1 / rho
+    scaled_J1 = state.J1 * inverse
     with jax.default_matmul_precision("highest"):
         W, E = state.W, state.E
         if _has_projection(variant):
@@ -224,12 +225,16 @@ def step(
         latent = _latent(problem, W, variant)
         if order == "reference":
             E = update_error(latent - represent(latent, mask, state.G) + scaled_J1, rho)
-        G, represented = update_graph(latent, mask, latent - E + scaled_J1, state.B + state.P - state.J2 / rho)
+        G, represented = update_graph(latent, mask, latent - E + scaled_J1, state.B + state.P - state.J2 * inverse)
         if order == "paper":
             E = update_error(latent - represented + scaled_J1, rho)
-        shifted = G + state.J2 / rho
-        B = tubal_shrink(shifted - state.P, lam / rho, transform=transform)
-        P = soft_threshold(shifted - B, hyper.theta / rho) if _has_sparse_part(variant) else state.P
+        shifted = G + state.J2 * inverse
+        B = tubal_shrink(shifted - state.P, lam * inverse, transform=transform)
+    P, within = state.P, shifted - B - state.P
+    if _has_sparse_part(variant):
+        bound = hyper.theta * inverse
+        within = jnp.clip(shifted - B, -bound, bound)
+        P = shifted - B - within
     fit, split = latent - represented - E, G - B - P
     following = State(
         W=W,
@@ -238,7 +243,7 @@ def step(
         B=B,
         P=P,
         J1=state.J1 + rho * fit,
-        J2=state.J2 + rho * split,
+        J2=rho * within,
         rho=jnp.minimum(hyper.rho_max, hyper.growth * rho),
         iteration=state.iteration + 1,
     )

@@ -125,12 +125,23 @@ def _shrink_by_svd(d: Inexact[Array, "p q s"], tau: Scalar) -> Inexact[Array, "p
     return jnp.moveaxis(singular_value_threshold(jnp.moveaxis(d, -1, 0), tau), 0, -1)
 
 
+def _column_dots(a: Inexact[Array, "q s"], b: Inexact[Array, "q s"]) -> Inexact[Array, " s"]:
+    """sum_q a_qs conj(b_qs), eight terms at a time: a product that is summed in the same pass needs no memory."""
+    blocks, rest = divmod(a.shape[0], 8)
+    product = a[8 * blocks :] * jnp.conj(b[8 * blocks :])
+    if blocks:
+        a, b = (x[: 8 * blocks].reshape(blocks, 8, -1) for x in (a, b))
+        partial = functools.reduce(jnp.add, [a[:, i] * jnp.conj(b[:, i]) for i in range(8)])
+        product = jnp.concatenate([partial, product]) if rest else partial
+    return jnp.sum(product, axis=0)
+
+
 def _slice_grams(d: Inexact[Array, "p q s"]) -> Inexact[Array, "p p s"]:
     """d_s d_s^H of every slice."""
     p = d.shape[0]
     if p > MOST_UNROLLED:
         return jnp.einsum("pqs,rqs->prs", d, jnp.conj(d), precision="highest")
-    upper = {(i, j): jnp.sum(d[i] * jnp.conj(d[j]), axis=0) for i in range(p) for j in range(i, p)}
+    upper = {(i, j): _column_dots(d[i], d[j]) for i in range(p) for j in range(i, p)}
     rows = [[upper[i, j] if i <= j else jnp.conj(upper[j, i]) for j in range(p)] for i in range(p)]
     return jnp.stack([jnp.stack(row) for row in rows])
 
@@ -226,10 +237,51 @@ def tubal_shrink(
     return transform.inverse(shrink(transform.forward(v), tau), v.shape[-1])
 
 
+def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k k"], Float[Array, "*batch k d"]]:
+    """v = l q, where q has orthonormal rows, k <= d: by Cholesky factors of Gram matrices, which are mostly products.
+
+    A factor of q q^T + shift I raises the small singular values of q; from q q^T near I on, a factor without shift
+    makes q orthonormal (shifted Cholesky QR: Fukaya et al., SIAM J. Sci. Comput. 42, 2020). A v whose rows are
+    dependent never gets there: it is left to Householder's QR.
+    """
+    k, eps = v.shape[-2], jnp.finfo(v.dtype).eps
+    eye = jnp.eye(k, dtype=v.dtype)
+
+    def gram(q: Array) -> Array:
+        return jnp.matmul(q, jnp.swapaxes(q, -1, -2), precision="highest")
+
+    def error(grams: Array) -> Array:
+        return jnp.max(jnp.abs(grams - eye))
+
+    def divide(l: Array, q: Array, grams: Array) -> tuple[Array, Array, Array]:
+        factor = jnp.linalg.cholesky(grams)
+        q = jax.lax.linalg.triangular_solve(factor, q, left_side=True, lower=True)
+        return jnp.matmul(l, factor, precision="highest"), q, gram(q)
+
+    def precondition(carry: tuple) -> tuple:
+        passes, l, q, grams = carry
+        shift = 4 * eps * jnp.trace(grams, axis1=-2, axis2=-1)
+        return passes + 1, *divide(l, q, grams + shift[..., None, None] * eye)
+
+    scale = jnp.max(jnp.abs(v), axis=(-2, -1), keepdims=True)
+    start = (0, jnp.broadcast_to(scale * eye, (*v.shape[:-1], k)), v / scale, gram(v / scale))
+    _, l, q, grams = jax.lax.while_loop(lambda c: (error(c[3]) > 0.1) & (c[0] < 4), precondition, start)
+    l, q, grams = divide(l, q, grams)
+
+    def householder() -> tuple[Array, Array]:
+        q, r = jnp.linalg.qr(jnp.swapaxes(v, -1, -2))
+        return jnp.swapaxes(r, -1, -2), jnp.swapaxes(q, -1, -2)
+
+    return jax.lax.cond(error(grams) < 64 * eps, lambda: (l, q), householder)
+
+
 @jax.custom_jvp
 def _polar_factor(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k d"]:
-    u, _, vh = jnp.linalg.svd(v, full_matrices=False)
-    return u @ vh
+    if v.shape[-2] > v.shape[-1]:
+        return jnp.swapaxes(_polar_factor(jnp.swapaxes(v, -1, -2)), -1, -2)
+    l, q = _row_factors(v)
+    u, _, vh = jnp.linalg.svd(l)
+    return jnp.matmul(jnp.matmul(u, vh, precision="highest"), q, precision="highest")
 
 
 @_polar_factor.defjvp
@@ -244,8 +296,8 @@ def stiefel(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k d"]:
     """Nearest orthonormal frame: argmin ||x - v||_F subject to x x^T = I_k, the polar factor u v^T of the thin SVD.
 
     For k > d no k rows can be orthonormal; the columns are: x^T x = I_d. For rank-deficient v the nearest frame is not
-    unique: a nearest one is returned, and its part outside the row space of v is the choice of the SVD routine (so it
-    may differ between backends). For v = 0 every frame is nearest; the leading coordinates [I 0] are returned.
+    unique: a nearest one is returned, and its part outside the row space of v is the choice of the LAPACK routines (so
+    it may differ between backends). For v = 0 every frame is nearest; the leading coordinates [I 0] are returned.
 
     Examples
     --------

@@ -1,0 +1,134 @@
+"""One iteration against the work that it cannot avoid, and against the literal NumPy/SciPy steps.
+
+    python experiments/benchmarks/iteration.py [--sizes 250 500 1000 2000 4000] [--latent-dim 60] [--no-literal]
+
+Three views (blobs, half of the samples incomplete), float32, on JAX's default backend. The unavoidable work of an
+iteration: the three products of O(n^2 k) a view, forward and inverse real FFT of the (views, n, n) tensor, one read and
+write of each array of that size in the state. Everything is measured in this process, in alternation, and the medians
+are compared. Writes iteration.csv and iteration.png beside this script.
+"""
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jpltd_jax as jj
+from jpltd_jax import blocks, plotting, prox
+
+HERE = Path(__file__).resolve().parent
+HYPER = jj.Hyper(lam=5.0, theta=0.1)
+DIMS, ITERATIONS, LITERAL_SIZE = (200, 300, 400), 30, 500
+
+
+def make(n: int) -> tuple[list[np.ndarray], np.ndarray]:
+    views = jj.datasets.make_blobs(0, n_samples=n, dims=DIMS, n_clusters=10).views
+    return views, jj.missing.paper_protocol(0, n, len(views), 0.5)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    return time.perf_counter() - start
+
+
+def medians(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each call; the calls take turns, after one turn that is not counted."""
+    rounds = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeats + 1)]
+    return {name: float(np.median([r[name] for r in rounds[1:]])) for name in calls}
+
+
+def bind(function: Callable, *arguments: object) -> Callable[[], object]:
+    compiled = jax.jit(function)
+    return lambda: compiled(*arguments)
+
+
+def unavoidable(problem: jj.Problem, state: jj.State) -> dict[str, Callable[[], object]]:
+    n = problem.n_samples
+    small = state.E
+
+    def products(small: jax.Array, graph: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return small @ graph, jnp.einsum("vkj,vij->vki", small, graph), jnp.einsum("vki,vkj->vij", small, small)
+
+    big = [x for x in state if x.shape == state.G.shape]
+    return {
+        "products": bind(products, small, state.G),
+        "fft": bind(lambda g: jnp.fft.irfft(jnp.fft.rfft(g), n=n), state.G),
+        "read and write": bind(lambda arrays, c: [x + c for x in arrays], big, jnp.float32(1)),
+    }
+
+
+def parts(problem: jj.Problem, state: jj.State) -> dict[str, Callable[[], object]]:
+    target = state.E - state.J1 / state.rho
+    latent = state.W @ problem.data
+    split = state.B + state.P - state.J2 / state.rho
+
+    def sparse_part(G: jax.Array, B: jax.Array, J2: jax.Array, rho: jax.Array) -> tuple[jax.Array, ...]:
+        P = prox.soft_threshold(G - B + J2 / rho, HYPER.theta / rho)
+        return P, J2 + rho * (G - B - P), jnp.max(jnp.abs(G - B - P))
+
+    return {
+        "W": bind(blocks.update_projection, problem.data, state.G, target, state.W),
+        "G": bind(blocks.update_graph, latent, problem.mask, target, split),
+        "E": bind(blocks.update_error, latent, state.rho),
+        "B": bind(lambda g, rho: prox.tubal_shrink(g, HYPER.lam / rho), state.G, state.rho),
+        "P and multipliers": bind(sparse_part, state.G, state.B, state.J2, state.rho),
+    }
+
+
+def measure(n: int, latent_dim: int, repeats: int) -> dict[str, float]:
+    views, mask = make(n)
+    problem = jj.make_problem(views, mask, dtype="float32")
+
+    def solve() -> jj.Result:
+        return jj.solve(problem, HYPER, latent_dim=latent_dim, max_iter=ITERATIONS)
+
+    first = seconds(solve)
+    state = solve().state
+    times = medians({"solve": solve, **unavoidable(problem, state), **parts(problem, state)}, repeats)
+    solved = times.pop("solve")
+    least = times["products"] + times["fft"] + times["read and write"]
+    row = {"n": n, "compile": first - solved, "solve": solved, "iteration": solved / ITERATIONS, "unavoidable": least}
+    row |= {"ratio": row["iteration"] / least, **times}
+    if n == LITERAL_SIZE:
+        row["literal"] = literal(views, mask, latent_dim)
+    return row
+
+
+def literal(views: list[np.ndarray], mask: np.ndarray, latent_dim: int) -> float:
+    """Seconds of the paper's steps as they are written: Sylvester equation, full FFT, an SVD of every slice."""
+    sys.path.insert(0, str(HERE.parents[1]))
+    from tests import literal_jpltd
+
+    start = time.perf_counter()
+    literal_jpltd.run(
+        views, mask, lam=HYPER.lam, theta=HYPER.theta, latent_dim=latent_dim, iterations=ITERATIONS, variant="full",
+        order="paper",
+    )  # fmt: skip
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[250, 500, 1000, 2000, 4000])
+    parser.add_argument("--latent-dim", type=int, default=60)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    rows = []
+    for n in arguments.sizes:
+        row = measure(n, arguments.latent_dim, arguments.repeats)
+        rows.append(row)
+        shown = ", ".join(f"{name} {1e3 * row[name]:.1f}" for name in row if name not in ("n", "ratio", "literal"))
+        print(f"n = {n}: iteration {row['ratio']:.2f} x the unavoidable work; milliseconds: {shown}", flush=True)
+        if "literal" in row:
+            print(f"   literal steps {row['literal']:.1f} s, {row['literal'] / row['solve']:.0f} x", flush=True)
+
+
+if __name__ == "__main__":
+    main()
