@@ -68,12 +68,12 @@ class State(NamedTuple):
     """What the next iteration needs. G, B, P, J2 are (view, sample, dictionary)."""
 
     W: Float[Array, "m k r"]
-    G: Float[Array, "m n n"]
+    G: Float[Array, "m n a"]
     E: Float[Array, "m k n"]
-    B: Float[Array, "m n n"]
-    P: Float[Array, "m n n"]
+    B: Float[Array, "m n a"]
+    P: Float[Array, "m n a"]
     J1: Float[Array, "m k n"]
-    J2: Float[Array, "m n n"]
+    J2: Float[Array, "m n a"]
     rho: Float[Array, ""]
     iteration: Int[Array, ""]
 
@@ -90,7 +90,8 @@ class Info(NamedTuple):
 class Result(NamedTuple):
     """Outcome of :func:`solve`."""
 
-    affinity: Float[Array, "n n"]
+    affinity: Float[Array, "n a"]
+    """See :func:`jpltd_jax.spectral.affinity`."""
     status: Int[Array, ""]
     """A value of :class:`Status`."""
     n_iter: Int[Array, ""]
@@ -171,7 +172,8 @@ def init(
         projection = first_projection(problem, latent_dim, w_init)
     else:
         projection = jnp.broadcast_to(jnp.eye(r, dtype=dtype), (m, r, r))
-    big, small = jnp.zeros((m, n, n), dtype), jnp.zeros((m, projection.shape[1], n), dtype)
+    a = n if problem.anchors is None else len(problem.anchors)
+    big, small = jnp.zeros((m, n, a), dtype), jnp.zeros((m, projection.shape[1], n), dtype)
     rho = jnp.asarray(hyper.rho, dtype)
     return State(projection, big, small, big, big, small, big, rho, jnp.asarray(0, jnp.int32))
 
@@ -215,17 +217,20 @@ def step(
     (1, (2, 5, 5))
     """
     mask, rho = problem.mask, state.rho
-    lam = hyper.lam * problem.n_samples if norm_scale == "sum" else hyper.lam
+    lam = hyper.lam * state.G.shape[-1] if norm_scale == "sum" else hyper.lam
     inverse = 1 / rho
     scaled_J1 = state.J1 * inverse
     with jax.default_matmul_precision("highest"):
         W, E = state.W, state.E
         if _has_projection(variant):
-            W = update_projection(problem.data, state.G, E - scaled_J1, W, active)
+            apart = None if problem.anchors is None else problem.dictionary.data
+            W = update_projection(problem.data, state.G, E - scaled_J1, W, dictionary=apart, active=active)
         latent = _latent(problem, W, variant)
+        dictionary = latent if problem.anchors is None else latent[..., problem.anchors]
         if order == "reference":
-            E = update_error(latent - represent(latent, mask, state.G) + scaled_J1, rho)
-        G, represented = update_graph(latent, mask, latent - E + scaled_J1, state.B + state.P - state.J2 * inverse)
+            E = update_error(latent - represent(dictionary, mask, state.G) + scaled_J1, rho)
+        split_target = state.B + state.P - state.J2 * inverse
+        G, represented = update_graph(dictionary, mask, latent - E + scaled_J1, split_target)
         if order == "paper":
             E = update_error(latent - represented + scaled_J1, rho)
         shifted = G + state.J2 * inverse
@@ -274,7 +279,8 @@ def augmented_lagrangian(
 ) -> Float[Array, ""]:
     """Objective + <J1, r1> + <J2, r2> + rho/2 (||r1||^2 + ||r2||^2) with the two constraint residuals r1, r2."""
     latent = _latent(problem, state.W, variant)
-    fit = latent - represent(latent, problem.mask, state.G) - state.E
+    dictionary = latent if problem.anchors is None else latent[..., problem.anchors]
+    fit = latent - represent(dictionary, problem.mask, state.G) - state.E
     split = state.G - state.B - state.P
     penalty = state.rho / 2 * (jnp.vdot(fit, fit) + jnp.vdot(split, split))
     linear = jnp.vdot(state.J1, fit) + jnp.vdot(state.J2, split)
@@ -340,25 +346,29 @@ def finish(
     return Result(affinity(state.B), status, state.iteration, history, value, state)
 
 
-@partial(jax.jit, static_argnames=("max_iter", "variant", "order", "norm_scale"))
+@partial(jax.jit, static_argnames=("latent_dim", "max_iter", "variant", "order", "norm_scale", "w_init"))
 def _solve(
     problem: Problem,
     hyper: Hyper,
-    state: State,
+    state: State | None,
     transform: AnyTransform | None,
     *,
+    latent_dim: int | None,
     max_iter: int,
     variant: Variant,
     order: Order,
     norm_scale: NormScale,
+    w_init: Start,
 ) -> Result:
+    if state is None:
+        state = init(problem, hyper, latent_dim=latent_dim, variant=variant, w_init=w_init)
     stop = jnp.asarray(max_iter, jnp.int32)
     start = begin(state, max_iter)
     end = advance(problem, hyper, start, stop, transform, variant=variant, order=order, norm_scale=norm_scale)
     return finish(end, hyper, transform, max_iter, norm_scale)
 
 
-def starting_state(
+def check_options(
     problem: Problem,
     hyper: Hyper,
     *,
@@ -369,22 +379,18 @@ def starting_state(
     norm_scale: NormScale,
     w_init: Start,
     init_state: State | None,
-) -> State:
-    """Check the options that :func:`solve` and ``solve_chunked`` share and return the state to start from."""
+) -> None:
+    """Check what :func:`solve`, ``solve_chunked`` and ``sweep`` have in common, the state to go on from among it."""
     _check_choice("order", order, Order)
     _check_choice("norm_scale", norm_scale, NormScale)
     if max_iter < 1:
         raise ValueError(f"max_iter must be at least 1, got {max_iter}")
-    fresh = partial(init, problem, hyper, latent_dim=latent_dim, variant=variant, w_init=w_init)
-    if init_state is None:
-        return fresh()
-    expected = jax.eval_shape(fresh)
-    for name, have, want in zip(State._fields, init_state, expected, strict=True):
+    expected = jax.eval_shape(partial(init, problem, hyper, latent_dim=latent_dim, variant=variant, w_init=w_init))
+    for name, have, want in zip(State._fields, init_state or (), expected, strict=False):
         if have.shape != want.shape or have.dtype != want.dtype:
             raise ValueError(
                 f"init.{name} is {have.dtype}{have.shape}, but this problem needs {want.dtype}{want.shape}"
             )
-    return init_state
 
 
 def solve(
@@ -423,7 +429,8 @@ def solve(
     Notes
     -----
     With the default transform the result depends on the order of the samples, because the Fourier transform runs over
-    the sample index. Per iteration O(m n^2 (k + log n + m)) operations and no array above the size of G.
+    the sample index. Per iteration O(m n a (k + log a + m)) operations and no array above the size of G, with a the
+    number of anchors, or n without.
 
     Examples
     --------
@@ -437,10 +444,11 @@ def solve(
     ('MAX_ITER', 30, (12, 12))
     """
     hyper = as_dtype(hyper, problem.data.dtype)
-    state = starting_state(
+    check_options(
         problem, hyper, latent_dim=latent_dim, max_iter=max_iter, variant=variant, order=order, norm_scale=norm_scale,
         w_init=w_init, init_state=init,
     )  # fmt: skip
     return _solve(
-        problem, hyper, state, transform, max_iter=max_iter, variant=variant, order=order, norm_scale=norm_scale
-    )
+        problem, hyper, init, transform, latent_dim=latent_dim, max_iter=max_iter, variant=variant, order=order,
+        norm_scale=norm_scale, w_init=w_init,
+    )  # fmt: skip

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jpltd_jax import admm
 from jpltd_jax.admm import (
     Hyper,
     Info,
@@ -28,8 +29,8 @@ from jpltd_jax.admm import (
     advance,
     as_dtype,
     begin,
+    check_options,
     finish,
-    starting_state,
 )
 from jpltd_jax.problem import Problem
 from jpltd_jax.transforms import AnyTransform
@@ -148,10 +149,12 @@ def solve_chunked(
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
     hyper = as_dtype(hyper, problem.data.dtype)
-    state = starting_state(
+    check_options(
         problem, hyper, latent_dim=latent_dim, max_iter=max_iter, variant=variant, order=order, norm_scale=norm_scale,
         w_init=w_init, init_state=init,
     )  # fmt: skip
+    fresh = partial(admm.init, problem, hyper, latent_dim=latent_dim, variant=variant, w_init=w_init)
+    state = fresh() if init is None else init
     progress = begin(state, max_iter)
     path = None if checkpoint is None else Path(checkpoint)
     header = {}

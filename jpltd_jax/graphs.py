@@ -15,13 +15,13 @@ from jpltd_jax.spectral import normalized, squared_distances
 from jpltd_jax.transforms import Grouped
 
 
-def _keep_largest(weights: Float[Array, "n n"], count: int) -> Float[Array, "n n"]:
+def _keep_largest(weights: Float[Array, "n a"], count: int) -> Float[Array, "n a"]:
     """Zero all but the ``count`` largest entries of every row; entries that tie with the last of them stay too."""
     last = jax.lax.top_k(weights, min(count, weights.shape[1]))[0][:, -1:]
     return jnp.where(weights >= last, weights, 0)
 
 
-def _rows_to_one(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def _rows_to_one(weights: Float[Array, "n a"]) -> Float[Array, "n a"]:
     total = jnp.sum(weights, axis=1, keepdims=True)
     return weights / jnp.where(total == 0, 1, total)
 
@@ -30,8 +30,10 @@ def _symmetric(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return (weights + weights.T) / 2
 
 
-def sparsify(affinity: Float[Array, "n n"], n_neighbors: int) -> Float[Array, "n n"]:
+def sparsify(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n a"]:
     """The strongest ``n_neighbors`` neighbours of each sample, each row scaled to sum 1, then made symmetric.
+
+    Of the affinity to a smaller number of anchors: the strongest anchors, each row scaled to sum 1.
 
     Examples
     --------
@@ -42,6 +44,8 @@ def sparsify(affinity: Float[Array, "n n"], n_neighbors: int) -> Float[Array, "n
            [1. , 0. , 0. ],
            [0.5, 0. , 0. ]], dtype=float32)
     """
+    if affinity.shape[1] < affinity.shape[0]:
+        return _rows_to_one(_keep_largest(affinity, n_neighbors))
     off_diagonal = jnp.where(jnp.eye(affinity.shape[0], dtype=bool), 0, affinity)
     return _symmetric(_rows_to_one(_keep_largest(off_diagonal, n_neighbors)))
 

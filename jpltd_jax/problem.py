@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from scipy.sparse import issparse
+
+from jpltd_jax.anchors import anchor_indices
 
 SMALLEST_NORM = 1e-12
 
@@ -27,11 +29,14 @@ class Problem:
     bases
         For each view the (d_v, r_v) orthonormal matrix Q with X^v = Q @ data[v, :r_v], or None where the view was not
         compressed and ``data[v, :d_v]`` is X^v itself.
+    anchors
+        (a,) the samples that all samples are represented by; None: by all of them.
     """
 
     data: Float[Array, "m r n"]
     mask: Bool[Array, "m n"]
     bases: tuple[Float[Array, "_d_v r_v"] | None, ...]
+    anchors: Int[Array, " a"] | None = None
 
     @property
     def n_views(self) -> int:
@@ -42,6 +47,13 @@ class Problem:
     def n_samples(self) -> int:
         """Number of samples n."""
         return self.data.shape[2]
+
+    @property
+    def dictionary(self) -> "Problem":
+        """The problem whose samples are the anchors alone: what G, B, P and J2 have along their last axis."""
+        if self.anchors is None:
+            return self
+        return replace(self, data=self.data[..., self.anchors], mask=self.mask[:, self.anchors], anchors=None)
 
     def restrict(self, mask: Bool[Array, "n m"]) -> "Problem":
         """Hide every entry that is False in ``mask`` (n, m): the way to vmap over masks.
@@ -175,6 +187,7 @@ def make_problem(
     mask: ArrayLike | None = None,
     *,
     normalize: bool = True,
+    anchors: int | Sequence[int] | np.ndarray | None = None,
     dtype: object = None,
 ) -> Problem:
     """Check, normalise, compress and stack incomplete views.
@@ -187,6 +200,9 @@ def make_problem(
         (n, m) bool, True where observed. What stands in the hidden rows never influences the result.
     normalize
         Scale every observed sample of every view to unit l2 norm (a zero sample stays zero).
+    anchors
+        Represent the samples by these only, so that cost and memory are linear in n: the indices of samples, or how
+        many :func:`jpltd_jax.anchors.choose_anchors` shall choose. Default: by all samples, as in the paper.
     dtype
         float32 or float64. Default: that of the views, as far as JAX is configured to hold it.
 
@@ -211,6 +227,7 @@ def make_problem(
         columns = [unit_columns(x) for x in columns]
     else:
         _check_range(columns, target)
+    chosen = None if anchors is None else anchor_indices(anchors, columns, present)
     compressed = [_compress(x, present[:, v]) for v, x in enumerate(columns)]
     width = max(r.shape[0] for _, r in compressed)
     stacked = np.stack([np.pad(r, ((0, width - r.shape[0]), (0, 0))) for _, r in compressed])
@@ -218,4 +235,5 @@ def make_problem(
         data=jnp.asarray(stacked, target),
         mask=jnp.asarray(present.T),
         bases=tuple(None if q is None else jnp.asarray(q, target) for q, _ in compressed),
+        anchors=None if chosen is None else jnp.asarray(chosen, jnp.int32),
     )

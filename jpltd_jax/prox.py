@@ -136,7 +136,7 @@ def _column_dots(a: Inexact[Array, "q s"], b: Inexact[Array, "q s"]) -> Inexact[
     return jnp.sum(product, axis=0)
 
 
-def _slice_grams(d: Inexact[Array, "p q s"]) -> Inexact[Array, "p p s"]:
+def slice_grams(d: Inexact[Array, "p q s"]) -> Inexact[Array, "p p s"]:
     """d_s d_s^H of every slice."""
     p = d.shape[0]
     if p > MOST_UNROLLED:
@@ -165,7 +165,7 @@ def _shrinkage(grams: Inexact[Array, "p p s"], tau: Scalar) -> Inexact[Array, "p
 def _shrink_by_gram(d: Inexact[Array, "p q s"], tau: Scalar) -> Inexact[Array, "p q s"]:
     if d.shape[0] > d.shape[1]:
         return jnp.swapaxes(_shrink_by_gram(jnp.swapaxes(d, 0, 1), tau), 0, 1)
-    return _apply_to_slices(_shrinkage(_slice_grams(d), tau), d)
+    return _apply_to_slices(_shrinkage(slice_grams(d), tau), d)
 
 
 @_shrink_by_gram.defjvp
@@ -175,7 +175,7 @@ def _shrink_by_gram_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 def grouped_grams(d: Float[Array, "p q s"], v: Float[Array, "p q n"], transform: Grouped) -> Float[Array, "p p g"]:
     """Gram matrices of the slices of v under ``transform``, with d = transform.forward(v); the last is the rest's."""
-    grams = _slice_grams(d)
+    grams = slice_grams(d)
     pooled = jnp.zeros_like(grams).at[..., transform.group].add(grams)
     if transform.complete:
         return pooled
@@ -238,7 +238,7 @@ def tubal_shrink(
 
 
 def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k k"], Float[Array, "*batch k d"]]:
-    """v = l q, where q has orthonormal rows, k <= d: by Cholesky factors of Gram matrices, which are mostly products.
+    """Factors l, q of v = l q with orthonormal rows of q, k <= d, from Cholesky factors of Gram matrices.
 
     A factor of q q^T + shift I raises the small singular values of q; from q q^T near I on, a factor without shift
     makes q orthonormal (shifted Cholesky QR: Fukaya et al., SIAM J. Sci. Comput. 42, 2020). A v whose rows are

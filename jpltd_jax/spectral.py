@@ -27,8 +27,8 @@ class KMeans(NamedTuple):
     n_iter: Int[Array, ""]
 
 
-def affinity(graphs: Float[Array, "m n n"]) -> Float[Array, "n n"]:
-    """Mean over the views of (|B^v| + |B^v|^T) / 2.
+def affinity(graphs: Float[Array, "m n a"]) -> Float[Array, "n a"]:
+    """Mean over the views of (|B^v| + |B^v|^T) / 2; of |B^v| alone for samples and a smaller number of anchors.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def affinity(graphs: Float[Array, "m n n"]) -> Float[Array, "n n"]:
            [1., 1.]], dtype=float32)
     """
     mean = jnp.mean(jnp.abs(graphs), axis=0)
-    return (mean + mean.T) / 2
+    return (mean + mean.T) / 2 if mean.shape[0] == mean.shape[1] else mean
 
 
 def _inverse_root(degree: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -113,6 +113,47 @@ def spectral_embedding_of_products(
         start = jax.random.normal(key, (n_samples, n_components), dtype)
         _, leading, _ = lobpcg_standard(lambda x: scale * product(scale * x), start, m=max_iter)
     return unit_rows(jnp.where(scale > 0, leading, 0))
+
+
+class Bipartite(NamedTuple):
+    """Embedding of samples by their affinity Z to anchors, and what a further sample needs to be placed in it."""
+
+    embedding: Float[Array, "n c"]
+    degree: Float[Array, " a"]
+    """Column sums of Z."""
+    directions: Float[Array, "a c"]
+    """Right singular vectors over their singular values."""
+
+    def place(self, affinity: Float[Array, "q a"]) -> Float[Array, "q c"]:
+        """Embedding of samples with these affinities to the anchors; of those it was made from, their own."""
+        rows = _inverse_root(jnp.sum(affinity, axis=1))[:, None]
+        scaled = rows * affinity * _inverse_root(self.degree)
+        return unit_rows(jnp.matmul(scaled, self.directions, precision="highest"))
+
+
+def bipartite_embedding(affinity: Float[Array, "n a"], n_components: int) -> Bipartite:
+    """Leading left singular vectors of D_r^-1/2 Z D_c^-1/2, rows scaled to unit length; D_r, D_c the sums of Z.
+
+    Those are the samples' part of the leading eigenvectors of the graph in which samples are joined to anchors only.
+    From the (a, a) Gram matrix: O(n a^2), and nothing of size n x n.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.spectral import bipartite_embedding
+    >>> samples_to_anchors = jnp.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+    >>> x = bipartite_embedding(samples_to_anchors, 2).embedding
+    >>> jnp.abs(x @ x.T).round(3)
+    Array([[1., 1., 0.],
+           [1., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    degree = jnp.sum(affinity, axis=0)
+    scaled = _inverse_root(jnp.sum(affinity, axis=1))[:, None] * affinity * _inverse_root(degree)
+    values, vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision="highest"))
+    leading, squares = vectors[:, ::-1][:, :n_components], values[::-1][:n_components]
+    made = Bipartite(affinity[:, :0], degree, leading * _inverse_root(squares))
+    return made._replace(embedding=made.place(affinity))
 
 
 def squared_distances(x: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, "n c"]:
@@ -206,7 +247,7 @@ def kmeans(key: Key, x: Float[Array, "n d"], n_clusters: int, *, n_init: int = 2
 @partial(jax.jit, static_argnames=("n_clusters", "n_init", "method"))
 def spectral_cluster(
     key: Key,
-    affinity: Float[Array, "n n"],
+    affinity: Float[Array, "n a"],
     n_clusters: int,
     *,
     n_init: int = 20,
@@ -214,7 +255,8 @@ def spectral_cluster(
 ) -> Int[Array, " n"]:
     """Labels 0..n_clusters-1: k-means on the spectral embedding (Ng, Jordan, Weiss, NIPS 2001).
 
-    ``method`` ``"dense"`` decomposes the whole matrix, O(n^3); ``"iterative"`` takes products with it only.
+    ``method`` ``"dense"`` decomposes the whole matrix, O(n^3); ``"iterative"`` takes products with it only. The (n, a)
+    affinity of samples to anchors is embedded by :func:`bipartite_embedding`, in O(n a^2).
 
     Examples
     --------
@@ -231,7 +273,9 @@ def spectral_cluster(
     if not 1 <= n_clusters <= n:
         raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
     start_key, key = jax.random.split(key)
-    if method == "dense":
+    if affinity.shape[1] < n:
+        embedding = bipartite_embedding(affinity, n_clusters).embedding
+    elif method == "dense":
         embedding = spectral_embedding(affinity, n_clusters)
     else:
         embedding = spectral_embedding_of_products(

@@ -39,14 +39,15 @@ from jpltd_jax.admm import (
     advance,
     as_dtype,
     begin,
+    check_options,
     finish,
-    starting_state,
+    init,
 )
 from jpltd_jax.chunked import deferred_interrupt, fingerprint_of
 from jpltd_jax.estimator import progress_line
 from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify
 from jpltd_jax.problem import Problem
-from jpltd_jax.prox import grouped_grams
+from jpltd_jax.prox import grouped_grams, slice_grams
 from jpltd_jax.spectral import Key, spectral_cluster
 from jpltd_jax.store import USABLE, Row, SweepResult, append_rows, cut_partial_row, decode, encode, read_rows
 from jpltd_jax.transforms import AnyTransform, Fourier, Grouped
@@ -148,10 +149,7 @@ def _largest_singular_value(x: Float[Array, "m n n"], transform: AnyTransform | 
     """Over all slices of the transformed tensor."""
     transform = transform or Fourier()
     d = transform.forward(x)
-    if isinstance(transform, Grouped):
-        grams = grouped_grams(d, x, transform)
-    else:
-        grams = jnp.einsum("pqs,rqs->prs", d, jnp.conj(d), precision="highest")
+    grams = grouped_grams(d, x, transform) if isinstance(transform, Grouped) else slice_grams(d)
     return jnp.sqrt(jnp.max(jnp.linalg.eigvalsh(jnp.moveaxis(grams, -1, 0))))
 
 
@@ -173,7 +171,7 @@ def _shared_step(
     old, new = progress.state, following.state
     shifted = old.rho * new.G + old.J2
     low = _largest_singular_value(shifted - old.rho * old.P, transform)
-    low = low / problem.n_samples if options.norm_scale == "sum" else low
+    low = low / new.B.shape[-1] if options.norm_scale == "sum" else low
     sparse = jnp.max(jnp.abs(shifted - old.rho * new.B))
     worst = jnp.maximum(following.history.fit_residual[at], following.history.split_residual[at])
     return following, jnp.stack([low, sparse, worst])
@@ -323,7 +321,8 @@ class _Work:
         """The problem with a mask's entries hidden, and its transform."""
         problem = self.problem if self.masks is None else self.problem.restrict(jnp.asarray(self.masks[mask]))
         if self.transform == "graph":
-            return problem, graph_transform(consensus_graph(problem, self.n_neighbors), self.n_vectors)
+            graph = consensus_graph(problem.dictionary, self.n_neighbors)
+            return problem, graph_transform(graph, self.n_vectors)
         return problem, self.transform
 
     def active(self, latent_dim: int) -> Bool[Array, " k"] | None:
@@ -337,10 +336,9 @@ class _Work:
     def start(self, problem: Problem, solve: _Solve) -> Progress:
         """Before the first iteration."""
         o = self.options
-        state = starting_state(
-            problem, self.numbers(solve.hyper), latent_dim=self.capacity, max_iter=o.max_iter, variant=o.variant,
-            order=o.order, norm_scale=o.norm_scale, w_init=self.w_init, init_state=None,
-        )  # fmt: skip
+        state = init(
+            problem, self.numbers(solve.hyper), latent_dim=self.capacity, variant=o.variant, w_init=self.w_init
+        )
         active = self.active(solve.latent_dim)
         if active is not None:
             state = state._replace(W=jnp.where(active[:, None], state.W, 0))
@@ -552,6 +550,10 @@ def sweep(
     classes = None if y_true is None else np.unique(np.asarray(y_true), return_inverse=True)[1].astype(np.int32)
     if classes is not None and classes.shape != (n,):
         raise ValueError(f"y_true must have one class for each of the {n} samples, got shape {classes.shape}")
+    check_options(
+        problem, grid.hyper, latent_dim=int(grid.latent_dim[0]), max_iter=max_iter, variant=variant, order=order,
+        norm_scale=norm_scale, w_init=w_init, init_state=None,
+    )  # fmt: skip
     options = _Options(max_iter, variant, order, norm_scale, n_clusters, n_init, n_kept)
     parameters = grid.parameters()
 

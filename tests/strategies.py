@@ -1,4 +1,4 @@
-"""Matrices and tensors with the structure that breaks proximal operators."""
+"""Matrices and tensors with the structure that breaks proximal operators; small incomplete data."""
 
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
@@ -50,3 +50,12 @@ def tensors(draw, shapes=TENSOR_SHAPES):
     if kind == "repeated":
         return orthonormal(draw(seeds), *shape[:2])[:, :, None] * np.eye(shape[2])[0]
     return draw(bounded(shape))
+
+
+def random_incomplete(n, dims, seed, rate=0.5):
+    """Two clusters of noisy samples, and a mask under which about half of them are incomplete."""
+    rng = np.random.default_rng(seed)
+    views = [rng.normal(size=(2, d))[np.arange(n) % 2] + 0.5 * rng.normal(size=(n, d)) for d in dims]
+    mask = rng.random((n, len(dims))) > rate / 2
+    mask[np.arange(n), rng.integers(0, len(dims), n)] = True
+    return views, mask
