@@ -179,6 +179,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
         key=jax.random.key(arguments.seed),
         max_iter=arguments.max_iter,
         transform="graph" if arguments.transform == "graph" else None,
+        n_reach=settings.n_reach,
         n_kept=settings.n_kept,
         w_init=settings.w_init,
         memory_budget=None if arguments.memory is None else int(arguments.memory * 2**30),
