@@ -25,6 +25,7 @@ import jpltd_jax as jj
 from jpltd_jax.baselines.graphs import knn_graph
 from jpltd_jax.estimator import SETTINGS
 from jpltd_jax.graphs import LARGE
+from jpltd_jax.selection import neighbours_kept
 from jpltd_jax.transforms import AnyTransform, Orthonormal
 
 SETS = ("msrcv1", "ngs", "bbcsport", "orl_4view", "orl_recomputed", "uci", "scene15")
@@ -46,6 +47,10 @@ class Case(NamedTuple):
     @property
     def n_clusters(self) -> int:
         return len(np.unique(self.labels))
+
+    def sparsify(self, affinity: jax.Array) -> jax.Array:
+        kept = neighbours_kept(SETTING.n_kept, len(self.labels), self.n_clusters)
+        return jj.graphs.sparsify(affinity, kept)
 
     def accuracy(self, labels: object) -> float:
         return 100 * float(jj.metrics.accuracy(self.labels, labels))
@@ -121,7 +126,7 @@ def learned(case: Case, lam: float) -> jax.Array:
 
 
 def thinned(case: Case, affinity: jax.Array) -> jax.Array:
-    return jj.graphs.sparsify(jj.graphs.within_reach(affinity, case.problem, SETTING.n_reach), SETTING.n_kept)
+    return case.sparsify(jj.graphs.within_reach(affinity, case.problem, SETTING.n_reach))
 
 
 def order_free(case: Case, lam: float) -> float:
@@ -129,7 +134,7 @@ def order_free(case: Case, lam: float) -> float:
 
 
 def all_pairs(case: Case) -> float:
-    return case.cluster(jj.graphs.sparsify(learned(case, SETTING.lam), SETTING.n_kept))
+    return case.cluster(case.sparsify(learned(case, SETTING.lam)))
 
 
 def second_pass(case: Case) -> float:

@@ -19,7 +19,7 @@ from jpltd_jax.admm import Hyper, Order, Result, Start, Status, Variant
 from jpltd_jax.chunked import solve_chunked
 from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify, within_reach
 from jpltd_jax.problem import Problem, make_problem
-from jpltd_jax.selection import choose_lam
+from jpltd_jax.selection import choose_lam, neighbours_kept
 from jpltd_jax.spectral import kmeans, spectral_embedding
 from jpltd_jax.transforms import AnyTransform
 from jpltd_jax.views import align_views
@@ -35,6 +35,7 @@ class Settings(NamedTuple):
     w_init: Start
     n_reach: int | None
     n_kept: int | None
+    """At most; see :func:`jpltd_jax.selection.neighbours_kept`."""
 
 
 SETTINGS = {
@@ -90,8 +91,8 @@ class JPLTD(ClusterMixin, BaseEstimator):
         ``n_reach`` nearest, see :func:`jpltd_jax.graphs.within_reach`. None is 25 with the graph transform; with the
         Fourier transform nothing is set to zero, as published.
     n_kept
-        Neighbours of each sample that are then kept in the learned affinity. None is 20 with the graph transform; with
-        the Fourier transform it is all, as published.
+        Neighbours of each sample that are then kept in the learned affinity. With the graph transform None is 20, or
+        the mean size of a cluster where that is less; with the Fourier transform it is all, as published.
     variant, order
         See :func:`jpltd_jax.solve`.
     w_init
@@ -245,7 +246,8 @@ class JPLTD(ClusterMixin, BaseEstimator):
             n_vectors = None if self.n_vectors is None else int(self.n_vectors)
             transform = graph_transform(consensus_graph(problem, int(self.n_neighbors)), n_vectors)
         n_reach = SETTINGS[self.transform].n_reach if self.n_reach is None else int(self.n_reach)
-        n_kept = SETTINGS[self.transform].n_kept if self.n_kept is None else int(self.n_kept)
+        most = neighbours_kept(SETTINGS[self.transform].n_kept, problem.n_samples, int(self.n_clusters))
+        n_kept = most if self.n_kept is None else int(self.n_kept)
 
         def affinity_of(result: Result) -> jax.Array:
             near = result.affinity if n_reach is None else within_reach(result.affinity, problem, n_reach)
