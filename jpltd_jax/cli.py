@@ -18,6 +18,7 @@ from jpltd_jax.audit import audit_order
 from jpltd_jax.estimator import JPLTD, SETTINGS
 from jpltd_jax.plotting import plot_affinity, plot_order_audit, plot_residuals
 from jpltd_jax.problem import make_problem
+from jpltd_jax.selection import neighbours_kept
 from jpltd_jax.store import USABLE
 from jpltd_jax.sweep import grid, sweep
 from jpltd_jax.views import align_views
@@ -171,15 +172,17 @@ def _sweep(arguments: argparse.Namespace) -> None:
     data = datasets.load(arguments.file)
     aligned = align_views(data.views, mask=data.mask)
     settings = SETTINGS[arguments.transform]
+    problem, n_clusters = make_problem(aligned.views, aligned.mask), _n_clusters(arguments, data)
     result = sweep(
-        make_problem(aligned.views, aligned.mask),
+        problem,
         grid(arguments.lam, arguments.theta, latent_dim=arguments.latent_dim),
-        n_clusters=_n_clusters(arguments, data),
+        n_clusters=n_clusters,
         y_true=data.labels,
         key=jax.random.key(arguments.seed),
         max_iter=arguments.max_iter,
         transform="graph" if arguments.transform == "graph" else None,
-        n_kept=settings.n_kept,
+        n_reach=settings.n_reach,
+        n_kept=neighbours_kept(settings.n_kept, problem.n_samples, n_clusters),
         w_init=settings.w_init,
         memory_budget=None if arguments.memory is None else int(arguments.memory * 2**30),
         store=store,

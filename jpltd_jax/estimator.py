@@ -17,9 +17,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from jpltd_jax.admm import Hyper, Order, Result, Start, Status, Variant
 from jpltd_jax.chunked import solve_chunked
-from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify
+from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify, within_reach
 from jpltd_jax.problem import Problem, make_problem
-from jpltd_jax.selection import choose_lam
+from jpltd_jax.selection import choose_lam, neighbours_kept
 from jpltd_jax.spectral import kmeans, spectral_embedding
 from jpltd_jax.transforms import AnyTransform
 from jpltd_jax.views import align_views
@@ -33,12 +33,14 @@ class Settings(NamedTuple):
 
     lam: float
     w_init: Start
+    n_reach: int | None
     n_kept: int | None
+    """At most; see :func:`jpltd_jax.selection.neighbours_kept`."""
 
 
 SETTINGS = {
-    "graph": Settings(lam=0.25, w_init="svd", n_kept=20),
-    "fourier": Settings(lam=5.0, w_init="identity", n_kept=None),
+    "graph": Settings(lam=0.25, w_init="svd", n_reach=25, n_kept=20),
+    "fourier": Settings(lam=5.0, w_init="identity", n_reach=None, n_kept=None),
 }
 """Used where the estimator's own parameters are None: one setting for all data."""
 
@@ -82,10 +84,15 @@ class JPLTD(ClusterMixin, BaseEstimator):
     n_neighbors
         Neighbours of each sample in the graph that makes the transform.
     n_vectors
-        Eigenvectors of that graph to use, the rest being one slice; None uses all, at O(n^3) per iteration.
+        Eigenvectors of that graph to use, the rest being one slice, at O(n^2 n_vectors) per iteration. None is all up
+        to 3000 samples and 500 above.
+    n_reach
+        The learned affinity is set to zero between samples that share a view but are in none among each other's
+        ``n_reach`` nearest, see :func:`jpltd_jax.graphs.within_reach`. None is 25 with the graph transform; with the
+        Fourier transform nothing is set to zero, as published.
     n_kept
-        Neighbours of each sample that are kept in the learned affinity. None is 20 with the graph transform; with the
-        Fourier transform it is all, as published.
+        Neighbours of each sample that are then kept in the learned affinity. With the graph transform None is 20, or
+        the mean size of a cluster where that is less; with the Fourier transform it is all, as published.
     variant, order
         See :func:`jpltd_jax.solve`.
     w_init
@@ -131,6 +138,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
         "transform": [StrOptions({"graph", "fourier"})],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "n_vectors": [Interval(Integral, 1, None, closed="left"), None],
+        "n_reach": [Interval(Integral, 1, None, closed="left"), None],
         "n_kept": [Interval(Integral, 1, None, closed="left"), None],
         "variant": [StrOptions({"full", "N", "B", "O"})],
         "order": [StrOptions({"paper", "reference"})],
@@ -152,6 +160,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
         transform: Literal["graph", "fourier"] = "graph",
         n_neighbors: int = 10,
         n_vectors: int | None = None,
+        n_reach: int | None = None,
         n_kept: int | None = None,
         variant: Variant = "full",
         order: Order = "paper",
@@ -169,6 +178,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
         self.transform = transform
         self.n_neighbors = n_neighbors
         self.n_vectors = n_vectors
+        self.n_reach = n_reach
         self.n_kept = n_kept
         self.variant = variant
         self.order = order
@@ -235,10 +245,13 @@ class JPLTD(ClusterMixin, BaseEstimator):
         if self.transform == "graph":
             n_vectors = None if self.n_vectors is None else int(self.n_vectors)
             transform = graph_transform(consensus_graph(problem, int(self.n_neighbors)), n_vectors)
-        n_kept = SETTINGS[self.transform].n_kept if self.n_kept is None else int(self.n_kept)
+        n_reach = SETTINGS[self.transform].n_reach if self.n_reach is None else int(self.n_reach)
+        most = neighbours_kept(SETTINGS[self.transform].n_kept, problem.n_samples, int(self.n_clusters))
+        n_kept = most if self.n_kept is None else int(self.n_kept)
 
         def affinity_of(result: Result) -> jax.Array:
-            return result.affinity if n_kept is None else sparsify(result.affinity, n_kept)
+            near = result.affinity if n_reach is None else within_reach(result.affinity, problem, n_reach)
+            return near if n_kept is None else sparsify(near, n_kept)
 
         if self.lam == "auto":
             lam, result = choose_lam(

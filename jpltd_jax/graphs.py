@@ -8,11 +8,14 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jpltd_jax.problem import Problem
 from jpltd_jax.spectral import normalized, squared_distances
 from jpltd_jax.transforms import Grouped
+
+LARGE = 3000
+"""Above so many samples :func:`graph_transform` does not keep all eigenvectors unless told to."""
 
 
 def _keep_largest(weights: Float[Array, "n a"], count: int) -> Float[Array, "n a"]:
@@ -81,8 +84,35 @@ def consensus_graph(problem: Problem, n_neighbors: int = 10) -> Float[Array, "n 
     (True, (8, 8))
     """
     graphs = jax.vmap(partial(_view_graph, n_neighbors=n_neighbors))(problem.data, problem.mask)
-    together = jnp.sum(problem.mask[:, :, None] & problem.mask[:, None, :], axis=0)
-    return _symmetric(jnp.sum(graphs, axis=0) / jnp.maximum(together, 1))
+    return _symmetric(jnp.sum(graphs, axis=0) / jnp.maximum(_views_in_common(problem), 1))
+
+
+def _views_in_common(problem: Problem) -> Int[Array, "n n"]:
+    return jnp.sum(problem.mask[:, :, None] & problem.mask[:, None, :], axis=0)
+
+
+@partial(jax.jit, static_argnames="n_neighbors")
+def within_reach(affinity: Float[Array, "n n"], problem: Problem, n_neighbors: int) -> Float[Array, "n n"]:
+    """H_ij where i and j are neighbours in some view, or have no view in common; 0 for all other pairs.
+
+    Neighbours are those of :func:`consensus_graph`: one is among the ``n_neighbors`` most similar of the other. A pair
+    that no view shows together was never compared, so there the affinity alone decides.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> line = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> mask = np.array([[True, True], [True, False], [True, False], [False, True]])
+    >>> jj.graphs.within_reach(np.ones((4, 4), "float32"), jj.make_problem([line, line], mask), 1)
+    Array([[1., 1., 0., 1.],
+           [1., 1., 1., 1.],
+           [0., 1., 1., 1.],
+           [1., 1., 1., 1.]], dtype=float32)
+    """
+    near = consensus_graph(problem, n_neighbors) > 0
+    compared = (_views_in_common(problem) > 0) & ~jnp.eye(problem.n_samples, dtype=bool)
+    return jnp.where(near | ~compared, affinity, 0)
 
 
 @partial(jax.jit, static_argnames="n_vectors")
@@ -95,7 +125,7 @@ def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None)
         Symmetric, non-negative.
     n_vectors
         Keep so many; what they do not span is one further slice, and applying the transform costs O(n^2 n_vectors).
-        Default: all.
+        Default: all up to 3000 samples, 500 above.
 
     Notes
     -----
@@ -111,7 +141,7 @@ def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None)
     Array([0, 0, 2, 2], dtype=int32)
     """
     n = affinity.shape[0]
-    size = n if n_vectors is None else min(n_vectors, n)
+    size = min(n, (n if n <= LARGE else 500) if n_vectors is None else n_vectors)
     values, vectors = jnp.linalg.eigh(normalized(affinity))
     values, vectors = values[::-1], vectors[:, ::-1]
     index = jnp.arange(n)

@@ -13,6 +13,18 @@ LAMS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Values of lam that are tried when none is given."""
 
 
+def neighbours_kept(most: int | None, n_samples: int, n_clusters: int) -> int | None:
+    """min(most, n / c), at least 1: no more neighbours than a cluster has members on average; None stays None, all.
+
+    Examples
+    --------
+    >>> from jpltd_jax.selection import neighbours_kept
+    >>> neighbours_kept(20, n_samples=2000, n_clusters=10), neighbours_kept(20, n_samples=400, n_clusters=40)
+    (20, 10)
+    """
+    return None if most is None else max(1, min(most, n_samples // n_clusters))
+
+
 def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:
     """Eigengap mu_c - mu_{c+1} of D^-1/2 H D^-1/2, eigenvalues in falling order: 1 for c separate cliques.
 

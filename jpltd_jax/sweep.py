@@ -45,7 +45,7 @@ from jpltd_jax.admm import (
 )
 from jpltd_jax.chunked import deferred_interrupt, fingerprint_of
 from jpltd_jax.estimator import progress_line
-from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify
+from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify, within_reach
 from jpltd_jax.problem import Problem
 from jpltd_jax.prox import grouped_grams, slice_grams
 from jpltd_jax.spectral import Key, spectral_cluster
@@ -122,6 +122,7 @@ class _Options(NamedTuple):
     norm_scale: NormScale
     n_clusters: int
     n_init: int
+    n_reach: int | None
     n_kept: int | None
 
 
@@ -229,7 +230,11 @@ def _run_one(
         order=options.order, norm_scale=options.norm_scale, active=active,
     )  # fmt: skip
     result = finish(end, hyper, transform, options.max_iter, options.norm_scale)
-    affinity = result.affinity if options.n_kept is None else sparsify(result.affinity, options.n_kept)
+    affinity = result.affinity
+    if options.n_reach is not None:
+        affinity = within_reach(affinity, problem, options.n_reach)
+    if options.n_kept is not None:
+        affinity = sparsify(affinity, options.n_kept)
     cluster = functools.partial(spectral_cluster, n_clusters=options.n_clusters, n_init=options.n_init)
     labels = jax.vmap(lambda key: cluster(key, affinity))(keys)
     fit, split = (record[result.n_iter - 1] for record in result.history)
@@ -459,6 +464,7 @@ def sweep(
     transform: AnyTransform | Literal["graph"] | None = None,
     n_neighbors: int = 10,
     n_vectors: int | None = None,
+    n_reach: int | None = None,
     n_kept: int | None = None,
     norm_scale: NormScale = "mean",
     w_init: Start = "identity",
@@ -489,9 +495,9 @@ def sweep(
         (number, n, m): what else to hide; ``grid.mask`` says which one a configuration has.
     max_iter, variant, order, norm_scale, w_init
         See :func:`jpltd_jax.solve`.
-    transform, n_neighbors, n_vectors, n_kept
-        As in :class:`jpltd_jax.JPLTD`: ``"graph"`` makes the transform from the neighbours under each mask; ``n_kept``
-        thins the affinity. Default: the paper's Fourier transform, the whole affinity.
+    transform, n_neighbors, n_vectors, n_reach, n_kept
+        As in :class:`jpltd_jax.JPLTD`: ``"graph"`` makes the transform from the neighbours under each mask; ``n_reach``
+        and ``n_kept`` thin the affinity. Default: the paper's Fourier transform, the whole affinity.
     chunk
         Most configurations that a device runs at once. Default: one on a CPU, which keeps the iterates bit for bit
         those of ``solve``; else as many as fit.
@@ -554,7 +560,7 @@ def sweep(
         problem, grid.hyper, latent_dim=int(grid.latent_dim[0]), max_iter=max_iter, variant=variant, order=order,
         norm_scale=norm_scale, w_init=w_init, init_state=None,
     )  # fmt: skip
-    options = _Options(max_iter, variant, order, norm_scale, n_clusters, n_init, n_kept)
+    options = _Options(max_iter, variant, order, norm_scale, n_clusters, n_init, n_reach, n_kept)
     parameters = grid.parameters()
 
     raw_key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key

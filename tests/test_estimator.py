@@ -54,6 +54,18 @@ def test_labels_do_not_depend_on_sample_order(fitted):
     assert adjusted_rand_score(shuffled.labels_, fitted.labels_[order]) == 1
 
 
+def test_default_affinity_is_the_functional_chain(fitted):
+    """Three clusters of 45 samples: 15 neighbours are kept."""
+    problem = jj.make_problem(VIEWS)
+    transform = jj.graphs.graph_transform(jj.graphs.consensus_graph(problem, 6))
+    hyper = jj.Hyper(lam=0.25, theta=0.1)
+    learned = jj.solve(problem, hyper, latent_dim=5, max_iter=30, transform=transform, w_init="svd").affinity
+    for est, n_reach, n_kept in ((fitted, 25, 15), (model(n_reach=3, n_kept=4).fit(VIEWS), 3, 4)):
+        near = jj.graphs.within_reach(learned, problem, n_reach)
+        assert (near == 0).sum() > (learned == 0).sum()
+        np.testing.assert_allclose(est.affinity_, jj.graphs.sparsify(near, n_kept), atol=1e-12)
+
+
 def test_same_seed_same_labels_and_refit(fitted):
     again = model().fit(VIEWS)
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
@@ -130,7 +142,8 @@ def test_auto_lam_picks_the_clearest_affinity():
     for lam in jj.selection.LAMS:
         hyper = jj.Hyper(lam=lam, theta=0.1)
         result = jj.solve(problem, hyper, latent_dim=5, max_iter=30, transform=transform, w_init="svd")
-        clarity[lam] = float(jj.selection.clarity(jj.graphs.sparsify(result.affinity, 20), 3))
+        near = jj.graphs.within_reach(result.affinity, problem, 25)
+        clarity[lam] = float(jj.selection.clarity(jj.graphs.sparsify(near, 15), 3))
     assert est.lam_ == max(clarity, key=clarity.get)
 
 

@@ -51,15 +51,14 @@ def test_order_free_solve_is_permutation_equivariant(seed):
         problem = jj.make_problem(views, mask)
         transform = graphs.graph_transform(graphs.consensus_graph(problem, 4), n_vectors)
         hyper = jj.Hyper(lam=0.5, theta=0.05)
-        return np.asarray(
-            jj.solve(problem, hyper, latent_dim=3, max_iter=30, transform=transform, w_init="svd").affinity
-        )
+        learned = jj.solve(problem, hyper, latent_dim=3, max_iter=30, transform=transform, w_init="svd").affinity
+        return np.asarray(learned), np.asarray(graphs.sparsify(graphs.within_reach(learned, problem, 4), 3))
 
     for n_vectors in (None, 5):
-        a = run(views, mask, n_vectors)
-        b = run([x[order] for x in views], mask[order], n_vectors)
-        assert a.max() > 1e-3
-        np.testing.assert_allclose(b, a[np.ix_(order, order)], atol=1e-8)
+        shuffled = run([x[order] for x in views], mask[order], n_vectors)
+        for a, b in zip(run(views, mask, n_vectors), shuffled, strict=True):
+            assert a.max() > 1e-3
+            np.testing.assert_allclose(b, a[np.ix_(order, order)], atol=1e-8)
 
 
 @pytest.mark.parametrize("n_vectors", [None, 2, 5, 6])
@@ -131,3 +130,31 @@ def test_jit_vmap_over_masks():
     for i, mask in enumerate(masks):
         single = graphs.consensus_graph(jj.make_problem(views, np.asarray(mask)), 3)
         np.testing.assert_allclose(batch[i], single, atol=1e-12)
+
+
+@settings(max_examples=8)
+@given(seed=seeds)
+def test_within_reach_drops_exactly_the_pairs_that_were_compared_and_found_far(seed):
+    views, mask = random_incomplete(14, (5, 4), seed)
+    assume(mask.sum(axis=0).min() >= 5)
+    h = np.random.default_rng(seed).random((14, 14)) + 0.1
+    out = np.asarray(graphs.within_reach(jnp.asarray(h), jj.make_problem(views, mask), 3))
+    near = numpy_consensus(views, mask, 3) > 0
+    for i in range(14):
+        for j in range(14):
+            stays = i == j or near[i, j] or not (mask[i] & mask[j]).any()
+            assert out[i, j] == (h[i, j] if stays else 0)
+
+
+def test_everything_is_within_reach_of_all_neighbours():
+    views, mask = random_incomplete(9, (4, 3), 1)
+    h = np.random.default_rng(1).random((9, 9))
+    np.testing.assert_array_equal(graphs.within_reach(jnp.asarray(h), jj.make_problem(views, mask), 8), h)
+
+
+def test_large_graphs_keep_500_vectors_unless_told():
+    h = jax.ShapeDtypeStruct((3001, 3001), jnp.float64)
+    assert jax.eval_shape(graphs.graph_transform, h).basis.shape == (3001, 500)
+    assert jax.eval_shape(lambda h: graphs.graph_transform(h, 3001), h).complete
+    smaller = jax.ShapeDtypeStruct((3000, 3000), jnp.float64)
+    assert jax.eval_shape(graphs.graph_transform, smaller).complete

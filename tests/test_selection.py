@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jpltd_jax as jj
-from jpltd_jax.selection import LAMS, choose_lam, clarity
+from jpltd_jax.selection import LAMS, choose_lam, clarity, neighbours_kept
 
 
 def test_clarity_is_the_eigengap_of_the_normalised_affinity():
@@ -30,3 +30,8 @@ def test_unusable_results_never_win():
     lam, result = choose_lam(lambda lam: fake(*statuses.get(lam, (jj.Status.MAX_ITER, 0.1))), lambda r: r.affinity, 2)
     assert lam == LAMS[2]
     assert int(result.status) == jj.Status.MAX_ITER
+
+
+def test_no_more_neighbours_than_a_cluster_has_members():
+    assert [neighbours_kept(20, 60, c) for c in (1, 3, 4, 59, 60)] == [20, 20, 15, 1, 1]
+    assert neighbours_kept(None, 60, 4) is None

@@ -1,5 +1,6 @@
 """Sweeps: equal to separate solves, bounded, resumable, on many devices and processes."""
 
+import functools
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 import jpltd_jax as jj
 from jpltd_jax.cli import main, parser
@@ -82,6 +84,23 @@ def test_equals_separate_solves(small, variant, order, transform):
         assert row["accuracy"] == float(jj.metrics.accuracy(CLASSES, labels))
     statuses = {row["status"] for row in result.rows}
     assert statuses >= {"MAX_ITER", "EMPTY"}
+
+
+def test_thinned_affinities_under_masks(small):
+    masks = np.stack([np.ones((12, 3), bool), np.arange(36).reshape(12, 3) % 5 > 0])
+    options = {"transform": "graph", "n_neighbors": 4, "n_reach": 1, "n_kept": 2, "max_iter": 20, "n_clusters": 4}
+    result = run(small, jj.grid((0.1, 0.5), 0.05, latent_dim=4, mask=[0, 1]), masks=masks, **options)
+    cluster = functools.partial(jj.spectral_cluster, jax.random.fold_in(jax.random.key(0), 0), n_clusters=4)
+    agreement: list[float] = []
+    for row in result.rows:
+        problem = small.restrict(jnp.asarray(masks[row["mask"]]))
+        transform = jj.graphs.graph_transform(jj.graphs.consensus_graph(problem, 4))
+        learned = jj.solve(problem, hyper_of(row), latent_dim=4, max_iter=20, transform=transform).affinity
+        near = jj.graphs.within_reach(learned, problem, 1)
+        np.testing.assert_array_equal(row["labels"], cluster(jj.graphs.sparsify(near, 2)))
+        agreement += [adjusted_rand_score(row["labels"], cluster(x)) for x in (near, jj.graphs.sparsify(learned, 2))]
+    assert min(agreement[::2]) < 1, "n_kept must matter here"
+    assert min(agreement[1::2]) < 1, "n_reach must matter here"
 
 
 def test_float32_is_bit_for_bit():
@@ -386,6 +405,7 @@ jj.sweep(problem, grid, store={str(store)!r}, **options)
 
 def test_four_devices_equal_one_without_collectives():
     code = """
+import functools
 import importlib
 sweeping = importlib.import_module("jpltd_jax.sweep")
 compiled, texts = sweeping._compiled, []
