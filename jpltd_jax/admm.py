@@ -341,9 +341,11 @@ def finish(
     exhausted = (status == Status.RUNNING) & (state.iteration >= max_iter)
     status = jnp.where(exhausted, Status.MAX_ITER, status)
     ended = (status == Status.CONVERGED) | (status == Status.MAX_ITER)
-    status = jnp.where(ended & jnp.all(state.B == 0), Status.EMPTY, status).astype(jnp.int32)
+    graph = affinity(state.B)
+    status = jnp.where(ended & jnp.all(graph == 0), Status.EMPTY, status)
+    status = jnp.where(jnp.all(jnp.isfinite(graph)), status, Status.NONFINITE).astype(jnp.int32)
     value = objective(state, hyper, transform=transform, norm_scale=norm_scale)
-    return Result(affinity(state.B), status, state.iteration, history, value, state)
+    return Result(graph, status, state.iteration, history, value, state)
 
 
 @partial(jax.jit, static_argnames=("latent_dim", "max_iter", "variant", "order", "norm_scale", "w_init"))

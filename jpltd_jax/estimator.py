@@ -14,13 +14,15 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from jpltd_jax.admm import Hyper, Order, Result, Start, Status, Variant
+from jpltd_jax.assign import Model, assign
 from jpltd_jax.chunked import solve_chunked
 from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify, within_reach
-from jpltd_jax.problem import Problem, make_problem
+from jpltd_jax.problem import Problem, further_samples, make_problem
 from jpltd_jax.selection import choose_lam, neighbours_kept
-from jpltd_jax.spectral import kmeans, spectral_embedding
+from jpltd_jax.spectral import embed, kmeans
 from jpltd_jax.transforms import AnyTransform
 from jpltd_jax.views import align_views
 
@@ -83,6 +85,9 @@ class JPLTD(ClusterMixin, BaseEstimator):
         ``"graph"`` or ``"fourier"``.
     n_neighbors
         Neighbours of each sample in the graph that makes the transform.
+    n_anchors
+        Represent the samples by so many of them, chosen by :func:`jpltd_jax.anchors.choose_anchors`: cost and memory
+        become linear in n. None is all.
     n_vectors
         Eigenvectors of that graph to use, the rest being one slice, at O(n^2 n_vectors) per iteration. None is all up
         to 3000 samples and 500 above.
@@ -108,7 +113,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
     Attributes
     ----------
     labels_ : (n,) int array
-    affinity_ : (n, n) float array, on which the samples were clustered
+    affinity_ : (n, n) float array, on which the samples were clustered; (n, n_anchors) with anchors
     embedding_ : (n, n_clusters) float array, its spectral embedding
     n_iter_ : int
     status_ : :class:`jpltd_jax.Status`
@@ -137,6 +142,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
         "tol": [Interval(Real, 0, None, closed="left")],
         "transform": [StrOptions({"graph", "fourier"})],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "n_anchors": [Interval(Integral, 1, None, closed="left"), None],
         "n_vectors": [Interval(Integral, 1, None, closed="left"), None],
         "n_reach": [Interval(Integral, 1, None, closed="left"), None],
         "n_kept": [Interval(Integral, 1, None, closed="left"), None],
@@ -159,6 +165,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
         tol: float = 1e-5,
         transform: Literal["graph", "fourier"] = "graph",
         n_neighbors: int = 10,
+        n_anchors: int | None = None,
         n_vectors: int | None = None,
         n_reach: int | None = None,
         n_kept: int | None = None,
@@ -177,6 +184,7 @@ class JPLTD(ClusterMixin, BaseEstimator):
         self.tol = tol
         self.transform = transform
         self.n_neighbors = n_neighbors
+        self.n_anchors = n_anchors
         self.n_vectors = n_vectors
         self.n_reach = n_reach
         self.n_kept = n_kept
@@ -238,13 +246,15 @@ class JPLTD(ClusterMixin, BaseEstimator):
         """
         self._validate_params()
         aligned = align_views(Xs, mask=mask, ids=ids)
-        problem = make_problem(aligned.views, aligned.mask)
+        problem = make_problem(
+            aligned.views, aligned.mask, anchors=None if self.n_anchors is None else int(self.n_anchors)
+        )
         if self.n_clusters > problem.n_samples:
             raise ValueError(f"n_clusters={self.n_clusters} is more than the number of samples {problem.n_samples}")
         transform = None
         if self.transform == "graph":
             n_vectors = None if self.n_vectors is None else int(self.n_vectors)
-            transform = graph_transform(consensus_graph(problem, int(self.n_neighbors)), n_vectors)
+            transform = graph_transform(consensus_graph(problem.dictionary, int(self.n_neighbors)), n_vectors)
         n_reach = SETTINGS[self.transform].n_reach if self.n_reach is None else int(self.n_reach)
         most = neighbours_kept(SETTINGS[self.transform].n_kept, problem.n_samples, int(self.n_clusters))
         n_kept = most if self.n_kept is None else int(self.n_kept)
@@ -262,19 +272,31 @@ class JPLTD(ClusterMixin, BaseEstimator):
             result = self._solve(problem, lam, transform)
         self._check(result, lam)
         affinity = affinity_of(result)
-        embedding = spectral_embedding(affinity, int(self.n_clusters))
+        embedding = embed(affinity, int(self.n_clusters))
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        clusters = kmeans(jax.random.key(seed), embedding, int(self.n_clusters), n_init=int(self.n_init))
+        clusters = kmeans(jax.random.key(seed), embedding.embedding, int(self.n_clusters), n_init=int(self.n_init))
         self.labels_ = np.asarray(clusters.labels)
         self.affinity_ = np.asarray(affinity)
-        self.embedding_ = np.asarray(embedding)
+        self.embedding_ = np.asarray(embedding.embedding)
         self.n_iter_ = int(result.n_iter)
         self.status_ = Status(int(result.status))
         self.history_ = jax.tree.map(np.asarray, result.history)
         self.lam_ = lam
         self.sample_ids_ = aligned.sample_ids
         self.n_features_in_ = [int(view.shape[1]) for view in map(_with_shape, aligned.views)]
+        self._model = Model(problem.dictionary, result.state.W, embedding, clusters.centers)
+        self._thinning = {"n_reach": n_reach, "n_kept": n_kept}
         return self
+
+    def predict(self, Xs: Sequence[Any], *, mask: ArrayLike | None = None) -> np.ndarray:
+        """Labels of samples that the model was not fitted on; each needs one of the views, whichever.
+
+        They are projected, represented by the fitted samples (or anchors) and placed in their embedding; nothing is
+        learned from them, and one sample's label does not depend on the others. See :func:`jpltd_jax.assign.assign`.
+        """
+        check_is_fitted(self)
+        samples = further_samples(self._model.dictionary, Xs, mask)
+        return np.asarray(assign(self._model, samples, **self._thinning))
 
     def fit_predict(
         self, Xs: Sequence[Any], y: None = None, *, mask: ArrayLike | None = None, ids: Sequence[Any] | None = None

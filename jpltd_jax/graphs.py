@@ -33,6 +33,11 @@ def _symmetric(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return (weights + weights.T) / 2
 
 
+def sparsify_rows(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n a"]:
+    """The largest ``n_neighbors`` entries of each row, scaled to sum 1."""
+    return _rows_to_one(_keep_largest(affinity, n_neighbors))
+
+
 def sparsify(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n a"]:
     """The strongest ``n_neighbors`` neighbours of each sample, each row scaled to sum 1, then made symmetric.
 
@@ -48,9 +53,9 @@ def sparsify(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n
            [0.5, 0. , 0. ]], dtype=float32)
     """
     if affinity.shape[1] < affinity.shape[0]:
-        return _rows_to_one(_keep_largest(affinity, n_neighbors))
+        return sparsify_rows(affinity, n_neighbors)
     off_diagonal = jnp.where(jnp.eye(affinity.shape[0], dtype=bool), 0, affinity)
-    return _symmetric(_rows_to_one(_keep_largest(off_diagonal, n_neighbors)))
+    return _symmetric(sparsify_rows(off_diagonal, n_neighbors))
 
 
 def _view_graph(x: Float[Array, "r n"], present: Bool[Array, " n"], n_neighbors: int) -> Float[Array, "n n"]:
@@ -62,7 +67,7 @@ def _view_graph(x: Float[Array, "r n"], present: Bool[Array, " n"], n_neighbors:
     scale = (reach[:, None] + reach + distance) / 6
     zero = scale == 0
     weights = jnp.where(zero, 1, jnp.exp(-((distance / jnp.where(zero, 1, scale)) ** 2) / 2))
-    return _rows_to_one(_keep_largest(jnp.where(pair, weights, 0), n_neighbors))
+    return sparsify_rows(jnp.where(pair, weights, 0), n_neighbors)
 
 
 @partial(jax.jit, static_argnames="n_neighbors")
@@ -91,12 +96,26 @@ def _views_in_common(problem: Problem) -> Int[Array, "n n"]:
     return jnp.sum(problem.mask[:, :, None] & problem.mask[:, None, :], axis=0)
 
 
+def reached(samples: Problem, dictionary: Problem, n_neighbors: int) -> Bool[Array, "n a"]:
+    """Whether a dictionary sample is among the ``n_neighbors`` nearest of a sample in some view, or in none with it."""
+
+    def view(x: Array, present: Array, y: Array, there: Array) -> tuple[Array, Array]:
+        pair = present[:, None] & there
+        near = jnp.where(pair, -squared_distances(x.T, y.T), -jnp.inf)
+        last = jax.lax.top_k(near, min(n_neighbors, near.shape[1]))[0][:, -1:]
+        return pair & (near >= last), pair
+
+    near, compared = jax.vmap(view)(samples.data, samples.mask, dictionary.data, dictionary.mask)
+    return jnp.any(near, axis=0) | ~jnp.any(compared, axis=0)
+
+
 @partial(jax.jit, static_argnames="n_neighbors")
-def within_reach(affinity: Float[Array, "n n"], problem: Problem, n_neighbors: int) -> Float[Array, "n n"]:
+def within_reach(affinity: Float[Array, "n a"], problem: Problem, n_neighbors: int) -> Float[Array, "n a"]:
     """H_ij where i and j are neighbours in some view, or have no view in common; 0 for all other pairs.
 
     Neighbours are those of :func:`consensus_graph`: one is among the ``n_neighbors`` most similar of the other. A pair
-    that no view shows together was never compared, so there the affinity alone decides.
+    that no view shows together was never compared, so there the affinity alone decides. With anchors: the
+    ``n_neighbors`` nearest anchors of each sample in each view.
 
     Examples
     --------
@@ -110,6 +129,8 @@ def within_reach(affinity: Float[Array, "n n"], problem: Problem, n_neighbors: i
            [0., 1., 1., 1.],
            [1., 1., 1., 1.]], dtype=float32)
     """
+    if problem.anchors is not None:
+        return jnp.where(reached(problem, problem.dictionary, n_neighbors), affinity, 0)
     near = consensus_graph(problem, n_neighbors) > 0
     compared = (_views_in_common(problem) > 0) & ~jnp.eye(problem.n_samples, dtype=bool)
     return jnp.where(near | ~compared, affinity, 0)

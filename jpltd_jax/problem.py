@@ -1,7 +1,7 @@
 """From views with missing samples to the arrays that the solver works on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +31,15 @@ class Problem:
         compressed and ``data[v, :d_v]`` is X^v itself.
     anchors
         (a,) the samples that all samples are represented by; None: by all of them.
+    dimensions
+        Features d_v of each view.
     """
 
     data: Float[Array, "m r n"]
     mask: Bool[Array, "m n"]
     bases: tuple[Float[Array, "_d_v r_v"] | None, ...]
     anchors: Int[Array, " a"] | None = None
+    dimensions: tuple[int, ...] = field(default=(), metadata={"static": True})
 
     @property
     def n_views(self) -> int:
@@ -99,7 +102,7 @@ def _first(condition: np.ndarray) -> int:
     return int(np.flatnonzero(condition)[0])
 
 
-def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+def present_rows(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Check the views and find which samples they hold: a list of (n, d_v) matrices and the mask (n, m).
 
     A row of NaN is a missing sample; with an explicit ``mask`` (n, m) whatever stands in the hidden rows is ignored.
@@ -108,8 +111,8 @@ def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[li
     Examples
     --------
     >>> import numpy as np
-    >>> from jpltd_jax.problem import observed
-    >>> observed([[[1.0], [np.nan], [2.0]], [[3.0], [4.0], [5.0]]])[1].sum(axis=0)
+    >>> from jpltd_jax.problem import present_rows
+    >>> present_rows([[[1.0], [np.nan], [2.0]], [[3.0], [4.0], [5.0]]])[1].sum(axis=0)
     array([2, 3])
     """
     if len(views) == 0:
@@ -120,8 +123,6 @@ def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[li
         if matrix.shape[0] != n:
             raise ValueError(f"view {v} has {matrix.shape[0]} samples but view 0 has {n}: give every view all samples, "
                              "with a row of NaN where one is missing")  # fmt: skip
-    if n < 2:
-        raise ValueError(f"expected at least 2 samples, got {n}")
     missing_rows = np.stack([np.isnan(x).all(axis=1) for x in matrices], axis=1)
     present = ~missing_rows if mask is None else checked_mask(mask, n, m)
     for v, matrix in enumerate(matrices):
@@ -137,12 +138,21 @@ def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[li
                     else "; only whole rows can be missing: impute the row, or set all of it to NaN"
                 )
             raise ValueError(f"view {v}, sample {i}, feature {feature} is {matrix[i, feature]}{hint}")
-    counts_by_view, counts_by_sample = present.sum(axis=0), present.sum(axis=1)
-    if (counts_by_view == 0).any():
-        raise ValueError(f"view {_first(counts_by_view == 0)} has no observed sample")
-    if (counts_by_sample == 0).any():
-        raise ValueError(f"sample {_first(counts_by_sample == 0)} is missing in all views")
+    nowhere = present.sum(axis=1) == 0
+    if nowhere.any():
+        raise ValueError(f"sample {_first(nowhere)} is missing in all views")
     return [np.where(present[:, v, None], x, 0) for v, x in enumerate(matrices)], present
+
+
+def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+    """:func:`present_rows` of data to learn from: at least two samples, and one in every view."""
+    matrices, present = present_rows(views, mask)
+    if len(present) < 2:
+        raise ValueError(f"expected at least 2 samples, got {len(present)}")
+    empty = present.sum(axis=0) == 0
+    if empty.any():
+        raise ValueError(f"view {_first(empty)} has no observed sample")
+    return matrices, present
 
 
 def resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
@@ -236,4 +246,41 @@ def make_problem(
         mask=jnp.asarray(present.T),
         bases=tuple(None if q is None else jnp.asarray(q, target) for q, _ in compressed),
         anchors=None if chosen is None else jnp.asarray(chosen, jnp.int32),
+        dimensions=tuple(len(x) for x in columns),
+    )
+
+
+def further_samples(
+    problem: Problem, views: Sequence[object], mask: ArrayLike | None = None, *, normalize: bool = True
+) -> Problem:
+    """Samples that ``problem`` was not made from, in its coordinates; each needs one view, whichever.
+
+    Of a compressed view the part outside the span of the problem's own samples is left out, as a projection W does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> problem = jj.make_problem([np.eye(3), np.ones((3, 2))])
+    >>> jj.problem.further_samples(problem, [[[0.0, 2.0, 0.0]], [[np.nan, np.nan]]]).data[0].T
+    Array([[0., 1., 0.]], dtype=float32)
+    """
+    if len(views) != problem.n_views:
+        raise ValueError(f"expected {problem.n_views} views, got {len(views)}")
+    matrices, present = present_rows(views, mask)
+    _, width, _ = problem.data.shape
+    stacked = []
+    for v, (x, basis) in enumerate(zip(matrices, problem.bases, strict=True)):
+        features = problem.dimensions[v]
+        if x.shape[1] != features:
+            raise ValueError(f"view {v} has {x.shape[1]} features, but the model was made from {features}")
+        columns = x.T.astype(np.float64)
+        columns = unit_columns(columns) if normalize else columns
+        columns = columns if basis is None else np.asarray(basis, np.float64).T @ columns
+        stacked.append(np.pad(columns, ((0, width - len(columns)), (0, 0))))
+    return replace(
+        problem,
+        data=jnp.asarray(np.stack(stacked), problem.data.dtype),
+        mask=jnp.asarray(present.T),
+        anchors=None,
     )

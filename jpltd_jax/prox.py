@@ -250,8 +250,8 @@ def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k 
     def gram(q: Array) -> Array:
         return jnp.matmul(q, jnp.swapaxes(q, -1, -2), precision="highest")
 
-    def error(grams: Array) -> Array:
-        return jnp.max(jnp.abs(grams - eye))
+    def near_identity(grams: Array, tolerance: float) -> Array:
+        return jnp.all(jnp.abs(grams - eye) < tolerance)
 
     def divide(l: Array, q: Array, grams: Array) -> tuple[Array, Array, Array]:
         factor = jnp.linalg.cholesky(grams)
@@ -265,14 +265,14 @@ def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k 
 
     scale = jnp.max(jnp.abs(v), axis=(-2, -1), keepdims=True)
     start = (0, jnp.broadcast_to(scale * eye, (*v.shape[:-1], k)), v / scale, gram(v / scale))
-    _, l, q, grams = jax.lax.while_loop(lambda c: (error(c[3]) > 0.1) & (c[0] < 4), precondition, start)
+    _, l, q, grams = jax.lax.while_loop(lambda c: ~near_identity(c[3], 0.1) & (c[0] < 4), precondition, start)
     l, q, grams = divide(l, q, grams)
 
     def householder() -> tuple[Array, Array]:
         q, r = jnp.linalg.qr(jnp.swapaxes(v, -1, -2))
         return jnp.swapaxes(r, -1, -2), jnp.swapaxes(q, -1, -2)
 
-    return jax.lax.cond(error(grams) < 64 * eps, lambda: (l, q), householder)
+    return jax.lax.cond(near_identity(grams, 64 * eps), lambda: (l, q), householder)
 
 
 @jax.custom_jvp

@@ -59,11 +59,62 @@ def unit_rows(x: Float[Array, "n c"]) -> Float[Array, "n c"]:
     return x / jnp.where(norm == 0, 1, norm)
 
 
-def spectral_embedding(affinity: Float[Array, "n n"], n_components: int) -> Float[Array, "n c"]:
+class Embedding(NamedTuple):
+    """Spectral embedding of samples, and what a further sample needs to be placed in it."""
+
+    embedding: Float[Array, "n c"]
+    degree: Float[Array, " a"]
+    """Column sums of the affinity."""
+    directions: Float[Array, "a c"]
+    """Right singular vectors over their singular values."""
+
+    def place(self, affinity: Float[Array, "q a"]) -> Float[Array, "q c"]:
+        """Embedding of samples with these affinities; of the affinities that it was made from, their own."""
+        rows = _inverse_root(jnp.sum(affinity, axis=1))[:, None]
+        scaled = rows * affinity * _inverse_root(self.degree)
+        return unit_rows(jnp.matmul(scaled, self.directions, precision="highest"))
+
+
+def _embed_bipartite(affinity: Float[Array, "n a"], n_components: int) -> Embedding:
+    degree = jnp.sum(affinity, axis=0)
+    scaled = _inverse_root(jnp.sum(affinity, axis=1))[:, None] * affinity * _inverse_root(degree)
+    squares, vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision="highest"))
+    leading = vectors[:, ::-1][:, :n_components] * _inverse_root(squares[::-1][:n_components])
+    made = Embedding(affinity[:, :0], degree, leading)
+    return made._replace(embedding=made.place(affinity))
+
+
+def embed(affinity: Float[Array, "n a"], n_components: int) -> Embedding:
+    """:func:`spectral_embedding` that new samples can be placed in.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.spectral import embed
+    >>> two_pairs = jnp.kron(jnp.eye(2), jnp.ones((2, 2)))
+    >>> made = embed(two_pairs, 2)
+    >>> new = made.place(jnp.array([[0.0, 0.0, 0.5, 0.1]]))
+    >>> jnp.abs(made.embedding @ new.T)[:, 0].round(3)
+    Array([0., 0., 1., 1.], dtype=float32)
+    """
+    if affinity.shape[1] < affinity.shape[0]:
+        return _embed_bipartite(affinity, n_components)
+    degree = jnp.sum(affinity, axis=1)
+    values, vectors = jnp.linalg.eigh(normalized(affinity))
+    leading, value = vectors[:, ::-1][:, :n_components], values[::-1][:n_components]
+    placed = unit_rows(jnp.where(degree[:, None] > 0, leading, 0))
+    return Embedding(placed, degree, leading * jnp.where(value > 0, 1 / jnp.where(value > 0, value, 1), 0))
+
+
+def spectral_embedding(affinity: Float[Array, "n a"], n_components: int) -> Float[Array, "n c"]:
     """Leading eigenvectors of D^-1/2 H D^-1/2, rows scaled to unit length; D the diagonal of row sums of H.
 
     A sample without neighbours has no place in the graph: its row is zero. In a disconnected graph the eigenvectors of
     the eigenvalue 1 span the indicators of the components; which basis of them is returned does not matter to k-means.
+
+    Of the (n, a) affinity Z of samples to fewer anchors: the leading left singular vectors of D_r^-1/2 Z D_c^-1/2, with
+    the row and column sums of Z, which are the samples' part of the eigenvectors of the graph that joins samples to
+    anchors only. From the (a, a) Gram matrix: O(n a^2), and nothing of size n x n.
 
     Examples
     --------
@@ -77,10 +128,7 @@ def spectral_embedding(affinity: Float[Array, "n n"], n_components: int) -> Floa
            [0., 0., 1., 1.],
            [0., 0., 1., 1.]], dtype=float32)
     """
-    _, vectors = jnp.linalg.eigh(normalized(affinity))
-    leading = vectors[:, ::-1][:, :n_components]
-    connected = jnp.sum(affinity, axis=1, keepdims=True) > 0
-    return unit_rows(jnp.where(connected, leading, 0))
+    return embed(affinity, n_components).embedding
 
 
 def spectral_embedding_of_products(
@@ -113,47 +161,6 @@ def spectral_embedding_of_products(
         start = jax.random.normal(key, (n_samples, n_components), dtype)
         _, leading, _ = lobpcg_standard(lambda x: scale * product(scale * x), start, m=max_iter)
     return unit_rows(jnp.where(scale > 0, leading, 0))
-
-
-class Bipartite(NamedTuple):
-    """Embedding of samples by their affinity Z to anchors, and what a further sample needs to be placed in it."""
-
-    embedding: Float[Array, "n c"]
-    degree: Float[Array, " a"]
-    """Column sums of Z."""
-    directions: Float[Array, "a c"]
-    """Right singular vectors over their singular values."""
-
-    def place(self, affinity: Float[Array, "q a"]) -> Float[Array, "q c"]:
-        """Embedding of samples with these affinities to the anchors; of those it was made from, their own."""
-        rows = _inverse_root(jnp.sum(affinity, axis=1))[:, None]
-        scaled = rows * affinity * _inverse_root(self.degree)
-        return unit_rows(jnp.matmul(scaled, self.directions, precision="highest"))
-
-
-def bipartite_embedding(affinity: Float[Array, "n a"], n_components: int) -> Bipartite:
-    """Leading left singular vectors of D_r^-1/2 Z D_c^-1/2, rows scaled to unit length; D_r, D_c the sums of Z.
-
-    Those are the samples' part of the leading eigenvectors of the graph in which samples are joined to anchors only.
-    From the (a, a) Gram matrix: O(n a^2), and nothing of size n x n.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from jpltd_jax.spectral import bipartite_embedding
-    >>> samples_to_anchors = jnp.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
-    >>> x = bipartite_embedding(samples_to_anchors, 2).embedding
-    >>> jnp.abs(x @ x.T).round(3)
-    Array([[1., 1., 0.],
-           [1., 1., 0.],
-           [0., 0., 1.]], dtype=float32)
-    """
-    degree = jnp.sum(affinity, axis=0)
-    scaled = _inverse_root(jnp.sum(affinity, axis=1))[:, None] * affinity * _inverse_root(degree)
-    values, vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision="highest"))
-    leading, squares = vectors[:, ::-1][:, :n_components], values[::-1][:n_components]
-    made = Bipartite(affinity[:, :0], degree, leading * _inverse_root(squares))
-    return made._replace(embedding=made.place(affinity))
 
 
 def squared_distances(x: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, "n c"]:
@@ -255,8 +262,8 @@ def spectral_cluster(
 ) -> Int[Array, " n"]:
     """Labels 0..n_clusters-1: k-means on the spectral embedding (Ng, Jordan, Weiss, NIPS 2001).
 
-    ``method`` ``"dense"`` decomposes the whole matrix, O(n^3); ``"iterative"`` takes products with it only. The (n, a)
-    affinity of samples to anchors is embedded by :func:`bipartite_embedding`, in O(n a^2).
+    ``method`` ``"dense"`` decomposes the whole matrix, O(n^3), or O(n a^2) for the affinity of samples to anchors;
+    ``"iterative"`` takes products with it only.
 
     Examples
     --------
@@ -273,9 +280,7 @@ def spectral_cluster(
     if not 1 <= n_clusters <= n:
         raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
     start_key, key = jax.random.split(key)
-    if affinity.shape[1] < n:
-        embedding = bipartite_embedding(affinity, n_clusters).embedding
-    elif method == "dense":
+    if method == "dense":
         embedding = spectral_embedding(affinity, n_clusters)
     else:
         embedding = spectral_embedding_of_products(

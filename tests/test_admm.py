@@ -301,6 +301,13 @@ def test_nonfinite_data_and_divergence_end_as_nonfinite(small):
     assert status_of(solve_small(small, HYPER._replace(rho=0.0))) is jj.Status.NONFINITE
 
 
+def test_one_entry_that_is_not_finite_is_noticed(small):
+    """The compiled maximum of the residuals may pass over it."""
+    state = solve_small(small, HYPER, max_iter=29).state
+    broken = admm.begin(state._replace(B=state.B.at[1, 2, 3].set(jnp.nan)), 30)
+    assert jj.Status(int(admm.finish(broken, HYPER, None, 30, "mean").status)) is jj.Status.NONFINITE
+
+
 # Options ------------------------------------------------------------------------------------------------------------
 
 

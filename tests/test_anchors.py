@@ -9,7 +9,7 @@ from hypothesis import given, settings
 import jpltd_jax as jj
 from jpltd_jax.anchors import choose_anchors
 from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify
-from jpltd_jax.spectral import bipartite_embedding, spectral_embedding
+from jpltd_jax.spectral import embed, spectral_embedding
 from tests.strategies import random_incomplete, seeds
 
 HYPER = jj.Hyper(lam=0.5, theta=0.05)
@@ -181,12 +181,12 @@ def test_bipartite_embedding_is_the_samples_part_of_the_whole_graphs():
     z = rng.random((30, 6)) ** 4
     whole = np.block([[np.zeros((30, 30)), z], [z.T, np.zeros((6, 6))]])
     expected = np.asarray(spectral_embedding(jnp.asarray(whole), 3))[:30]
-    made = bipartite_embedding(jnp.asarray(z), 3)
+    made = embed(jnp.asarray(z), 3)
     np.testing.assert_allclose(made.embedding @ made.embedding.T, expected @ expected.T, atol=1e-10)
     np.testing.assert_allclose(made.place(jnp.asarray(3 * z[4:7])), made.embedding[4:7], atol=1e-12)
 
 
 def test_bipartite_embedding_of_isolated_samples_and_anchors_is_zero():
     z = jnp.zeros((5, 3)).at[:4, :2].set(1.0)
-    x = bipartite_embedding(z, 1).embedding
+    x = embed(z, 1).embedding
     np.testing.assert_allclose(np.abs(x[:, 0]), [1, 1, 1, 1, 0], atol=1e-12)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.optimize
-from hypothesis import given
+from hypothesis import given, settings
 from jax.test_util import check_grads
 
 from jpltd_jax import optimality, prox
@@ -282,6 +282,46 @@ def test_stiefel_gradient(shape):
     check_grads(prox.stiefel, (v,), order=1, modes=["fwd", "rev"], atol=1e-6, rtol=1e-6)
     frame = jnp.asarray(orthonormal(0, *shape))
     check_grads(prox.stiefel, (frame,), order=1, modes=["fwd"], atol=1e-6, rtol=1e-6)
+
+
+def with_singular_values(seed, k, d, values):
+    return (orthonormal(seed, k, k) * values) @ orthonormal(seed + 1, k, d)
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.sampled_from([(5, 5), (20, 70), (30, 31), (40, 12)]),
+    decades=st.floats(0, 6),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_stiefel_of_ill_conditioned_matrices(seed, shape, decades, dtype):
+    """A frame to rounding, and as near as any: <x, v> reaches the nuclear norm, whatever the condition number."""
+    short = min(shape)
+    v = with_singular_values(seed, short, max(shape), np.logspace(0, -decades, short)).astype(dtype)
+    v = v if shape[0] <= shape[1] else v.T
+    x = np.asarray(jax.jit(prox.stiefel)(v))
+    assert x.dtype == dtype
+    x, eps = x.astype(np.float64), np.finfo(dtype).eps
+    frame = x @ x.T if shape[0] <= shape[1] else x.T @ x
+    np.testing.assert_allclose(frame, np.eye(short), atol=1e-5 if dtype == "float32" else 1e-12)
+    nuclear = np.linalg.svd(v.astype(np.float64), compute_uv=False).sum()
+    np.testing.assert_allclose(np.vdot(x, v), nuclear, rtol=20 * eps)
+    u, _, vh = np.linalg.svd(v.astype(np.float64), full_matrices=False)
+    np.testing.assert_allclose(x, u @ vh, atol=200 * eps * 10**decades)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stiefel_of_a_batch_with_dependent_rows_in_one(dtype):
+    """One that Cholesky factors cannot handle must not spoil, nor be spoiled by, the others."""
+    good = with_singular_values(0, 6, 9, np.linspace(1, 2, 6))
+    low_rank = with_singular_values(2, 6, 9, np.array([3.0, 2.0, 1.0, 0, 0, 0]))
+    empty_columns = good * (np.arange(9) < 3)
+    x = np.asarray(jax.jit(prox.stiefel)(np.stack([low_rank, good, empty_columns]).astype(dtype)), np.float64)
+    tolerance = 50 * np.finfo(dtype).eps
+    for frame, v in zip(x, (low_rank, good, empty_columns), strict=True):
+        np.testing.assert_allclose(frame @ frame.T, np.eye(6), atol=tolerance)
+        np.testing.assert_allclose(np.vdot(frame, v), np.linalg.svd(v, compute_uv=False).sum(), rtol=tolerance)
 
 
 def test_stiefel_batches():

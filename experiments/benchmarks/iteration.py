@@ -9,7 +9,6 @@ are compared. Writes iteration.csv and iteration.png beside this script.
 """
 
 import argparse
-import csv
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jpltd_jax as jj
-from jpltd_jax import blocks, plotting, prox
+from jpltd_jax import blocks, prox
 
 HERE = Path(__file__).resolve().parent
 HYPER = jj.Hyper(lam=5.0, theta=0.1)

@@ -40,7 +40,7 @@ def jpltd(views: list[np.ndarray], mask: np.ndarray, anchors: int | None) -> jax
     transform = jj.graphs.graph_transform(jj.graphs.consensus_graph(problem.dictionary))
     hyper = jj.Hyper(lam=0.25, theta=0.1)
     result = jj.solve(problem, hyper, latent_dim=LATENT_DIM, max_iter=30, transform=transform, w_init="svd")
-    affinity = jj.graphs.sparsify(result.affinity, 20)
+    affinity = jj.graphs.sparsify(jj.graphs.within_reach(result.affinity, problem, 25), 20)
     method = "dense" if anchors is not None else "iterative"
     return jj.spectral_cluster(jax.random.key(0), affinity, CLUSTERS, method=method)
 
