@@ -2,6 +2,8 @@
 
 from jpltd_jax import (
     admm,
+    anchors,
+    assign,
     audit,
     baselines,
     blocks,
@@ -15,6 +17,7 @@ from jpltd_jax import (
     problem,
     prox,
     selection,
+    sharding,
     spectral,
     store,
     tensor,
@@ -37,6 +40,7 @@ from jpltd_jax.audit import OrderAudit, audit_order
 from jpltd_jax.chunked import solve_chunked
 from jpltd_jax.estimator import JPLTD
 from jpltd_jax.problem import Problem, make_problem
+from jpltd_jax.sharding import shard_samples
 from jpltd_jax.spectral import affinity, kmeans, spectral_cluster, spectral_embedding
 from jpltd_jax.sweep import Grid, SweepResult, grid, sweep
 
@@ -55,6 +59,8 @@ __all__ = [
     "SweepResult",
     "admm",
     "affinity",
+    "anchors",
+    "assign",
     "audit",
     "audit_order",
     "augmented_lagrangian",
@@ -75,6 +81,8 @@ __all__ = [
     "problem",
     "prox",
     "selection",
+    "shard_samples",
+    "sharding",
     "solve",
     "solve_chunked",
     "spectral",

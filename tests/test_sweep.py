@@ -20,7 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 import jpltd_jax as jj
 from jpltd_jax.cli import main, parser
 from jpltd_jax.store import cut_partial_row, read_rows
-from tests.test_admm import random_incomplete
+from tests.strategies import random_incomplete
 
 sweeping = importlib.import_module("jpltd_jax.sweep")
 CLASSES = np.arange(12) % 2
@@ -351,7 +351,7 @@ import sys
 import jax
 import numpy as np
 import jpltd_jax as jj
-from tests.test_admm import random_incomplete
+from tests.strategies import random_incomplete
 jax.config.update("jax_enable_x64", True)
 problem = jj.make_problem(*random_incomplete(12, (6, 20, 5), 0))
 options = dict(n_clusters=2, y_true=np.arange(12) % 2, key=jax.random.key(0), max_iter=40)
