@@ -18,6 +18,9 @@ LARGE = 3000
 """Above so many samples :func:`graph_transform` does not keep all eigenvectors unless told to."""
 
 
+SAME_EIGENVALUE = 3.5e-4
+
+
 def _keep_largest(weights: Float[Array, "n a"], count: int) -> Float[Array, "n a"]:
     """Zero all but the ``count`` largest entries of every row; entries that tie with the last of them stay too."""
     last = jax.lax.top_k(weights, min(count, weights.shape[1]))[0][:, -1:]
@@ -150,8 +153,8 @@ def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None)
 
     Notes
     -----
-    Eigenvalues closer than the square root of the machine precision have no basis of their own: their vectors form one
-    group. A group that ``n_vectors`` would cut is left to the rest as a whole.
+    Eigenvalues closer than the square root of float32's precision have no basis of their own: their vectors form one
+    group, in float64 too, so that both mean the same. A group that ``n_vectors`` would cut is left to the rest.
 
     Examples
     --------
@@ -166,7 +169,7 @@ def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None)
     values, vectors = jnp.linalg.eigh(normalized(affinity))
     values, vectors = values[::-1], vectors[:, ::-1]
     index = jnp.arange(n)
-    apart = jnp.concatenate([jnp.array([True]), values[:-1] - values[1:] > jnp.sqrt(jnp.finfo(values.dtype).eps)])
+    apart = jnp.concatenate([jnp.array([True]), values[:-1] - values[1:] > SAME_EIGENVALUE])
     group = jax.lax.cummax(jnp.where(apart, index, 0))
     if size == n:
         return Grouped(vectors, group)

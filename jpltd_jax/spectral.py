@@ -5,7 +5,7 @@ Nothing here knows of JPLTD. All functions are jit- and vmap-able; numbers of cl
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Literal, NamedTuple
 
 import jax
@@ -38,7 +38,7 @@ def affinity(graphs: Float[Array, "m n a"]) -> Float[Array, "n a"]:
     Array([[0., 1.],
            [1., 1.]], dtype=float32)
     """
-    mean = jnp.mean(jnp.abs(graphs), axis=0)
+    mean = reduce(jnp.add, map(jnp.abs, graphs)) / len(graphs)
     return (mean + mean.T) / 2 if mean.shape[0] == mean.shape[1] else mean
 
 

@@ -1,14 +1,18 @@
 """One iteration against the work that it cannot avoid, and against the literal NumPy/SciPy steps.
 
-    python experiments/benchmarks/iteration.py [--sizes 250 500 1000 2000 4000] [--latent-dim 60] [--no-literal]
+    python experiments/benchmarks/iteration.py [--sizes 250 500 997 1000 2000 4000] [--latent-dim 60]
 
 Three views (blobs, half of the samples incomplete), float32, on JAX's default backend. The unavoidable work of an
 iteration: the three products of O(n^2 k) a view, forward and inverse real FFT of the (views, n, n) tensor, one read and
 write of each array of that size in the state. Everything is measured in this process, in alternation, and the medians
-are compared. Writes iteration.csv and iteration.png beside this script.
+are compared. 997 is prime, the worst length for an FFT. At n = 500 the literal NumPy/SciPy steps are timed too. Memory
+is the compiled solve's own account (arguments, temporaries, results), in arrays of the size of G. Writes iteration.csv
+and iteration.png beside this script.
 """
 
 import argparse
+import csv
+import itertools
 import sys
 import time
 from collections.abc import Callable
@@ -19,11 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jpltd_jax as jj
-from jpltd_jax import blocks, prox
+from jpltd_jax import admm, blocks, prox
 
 HERE = Path(__file__).resolve().parent
 HYPER = jj.Hyper(lam=5.0, theta=0.1)
-DIMS, ITERATIONS, LITERAL_SIZE = (200, 300, 400), 30, 500
+DIMS, ITERATIONS, LITERAL_SIZE, PRIME = (200, 300, 400), 30, 500, 997
+NOT_TIMES = ("n", "ratio", "memory", "literal")
 
 
 def make(n: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -90,11 +95,15 @@ def measure(n: int, latent_dim: int, repeats: int) -> dict[str, float]:
 
     first = seconds(solve)
     state = solve().state
+    static = {"max_iter": ITERATIONS, "variant": "full", "order": "paper", "norm_scale": "mean", "w_init": "identity"}
+    hyper = admm.as_dtype(HYPER, problem.data.dtype)
+    memory = admm._solve.lower(problem, hyper, None, None, latent_dim=latent_dim, **static).compile().memory_analysis()
+    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
     times = medians({"solve": solve, **unavoidable(problem, state), **parts(problem, state)}, repeats)
     solved = times.pop("solve")
     least = times["products"] + times["fft"] + times["read and write"]
     row = {"n": n, "compile": first - solved, "solve": solved, "iteration": solved / ITERATIONS, "unavoidable": least}
-    row |= {"ratio": row["iteration"] / least, **times}
+    row |= {"ratio": row["iteration"] / least, "memory": used / state.G.nbytes, **times}
     if n == LITERAL_SIZE:
         row["literal"] = literal(views, mask, latent_dim)
     return row
@@ -115,7 +124,7 @@ def literal(views: list[np.ndarray], mask: np.ndarray, latent_dim: int) -> float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", type=int, default=[250, 500, 1000, 2000, 4000])
+    parser.add_argument("--sizes", nargs="+", type=int, default=[250, 500, 997, 1000, 2000, 4000])
     parser.add_argument("--latent-dim", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
@@ -123,10 +132,32 @@ def main() -> None:
     for n in arguments.sizes:
         row = measure(n, arguments.latent_dim, arguments.repeats)
         rows.append(row)
-        shown = ", ".join(f"{name} {1e3 * row[name]:.1f}" for name in row if name not in ("n", "ratio", "literal"))
-        print(f"n = {n}: iteration {row['ratio']:.2f} x the unavoidable work; milliseconds: {shown}", flush=True)
+        shown = ", ".join(f"{name} {1e3 * row[name]:.1f}" for name in row if name not in NOT_TIMES)
+        print(f"n = {n}: iteration {row['ratio']:.2f} x the unavoidable work, memory {row['memory']:.1f} x G; "
+              f"milliseconds: {shown}", flush=True)  # fmt: skip
         if "literal" in row:
             print(f"   literal steps {row['literal']:.1f} s, {row['literal'] / row['solve']:.0f} x", flush=True)
+    regular = [row for row in rows if row["n"] != PRIME]
+    for a, b in itertools.pairwise(regular):
+        exponent = np.log(b["iteration"] / a["iteration"]) / np.log(b["n"] / a["n"])
+        print(f"from n = {a['n']} to {b['n']}: time grows as n^{exponent:.2f}")
+    with (HERE / "iteration.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list({name: None for row in rows for name in row}))
+        writer.writeheader()
+        writer.writerows([{k: x if k == "n" else float(f"{x:.4g}") for k, x in row.items()} for row in rows])
+    plot(regular)
+
+
+def plot(rows: list[dict[str, float]]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    n = [row["n"] for row in rows]
+    for name, style in (("iteration", "o-"), ("unavoidable", "s--"), ("W", ":"), ("G", ":"), ("B", ":")):
+        axes.loglog(n, [1e3 * row[name] for row in rows], style, label=name)
+    axes.set(xlabel="samples", ylabel="milliseconds", title="One iteration, 3 views, float32")
+    axes.legend()
+    figure.savefig(HERE / "iteration.png", dpi=100)
 
 
 if __name__ == "__main__":
