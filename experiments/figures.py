@@ -1,0 +1,44 @@
+"""What the scripts of the figures share: their command line, the chosen configuration, and where the images go."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from protocol import HERE, MAX_ITER, QUICK_GRID, best_over_grid, load_case
+
+import jpltd_jax as jj
+
+FIGURES = HERE / "figures"
+
+
+def data_directory(description: str) -> None:
+    """Read the command line, which has the data directory, and name it to :func:`jpltd_jax.datasets.load`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="directory with NAME.npz of every set, and masks.npz if there is one")
+    os.environ["JPLTD_DATA"] = str(parser.parse_args().data)
+
+
+def panels(rows: int, columns: int, size: float = 2.4) -> tuple[Any, np.ndarray]:
+    return plt.subplots(rows, columns, figsize=(size * columns, size * rows), layout="constrained", squeeze=False)
+
+
+def save(figure: Any, name: str) -> None:
+    """Write NAME.png with few enough dots to stay small."""
+    FIGURES.mkdir(exist_ok=True)
+    figure.savefig(FIGURES / f"{name}.png", dpi=80)
+    plt.close(figure)
+    print(f"wrote {name}.png", flush=True)
+
+
+def best_solve(name: str, rate: float, order: str, *, variant: str = "full") -> tuple[np.ndarray, jj.Result]:
+    """Classes, and the solve with the best configuration of the quick grid by the labels."""
+    best = best_over_grid(name, rate, order, QUICK_GRID, variant=variant)
+    case = load_case(name, rate, order)
+    problem = jj.make_problem(case.views, case.mask, dtype="float32")
+    hyper = jj.Hyper(lam=best["lam"], theta=best["theta"])
+    return case.labels, jj.solve(
+        problem, hyper, latent_dim=int(best["latent_dim"]), max_iter=MAX_ITER, variant=variant
+    )  # fmt: skip
