@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from protocol import HERE, MAX_ITER, QUICK_GRID, best_over_grid, load_case
+from protocol import HERE, PUBLISHED, QUICK_GRID, best_over_grid, load_case
 
 import jpltd_jax as jj
 
@@ -40,5 +40,5 @@ def best_solve(name: str, rate: float, order: str, *, variant: str = "full") -> 
     problem = jj.make_problem(case.views, case.mask, dtype="float32")
     hyper = jj.Hyper(lam=best["lam"], theta=best["theta"])
     return case.labels, jj.solve(
-        problem, hyper, latent_dim=int(best["latent_dim"]), max_iter=MAX_ITER, variant=variant
+        problem, hyper, latent_dim=int(best["latent_dim"]), max_iter=PUBLISHED.max_iter, variant=variant
     )  # fmt: skip
