@@ -53,8 +53,7 @@ def plot_affinity(affinity: Any, labels: Any = None, *, ax: Any = None, title: s
 def plot_residuals(history: Info, *, tol: float | None = None, normalize: bool = False, ax: Any = None) -> Any:
     """Residuals of the two constraints after each iteration, on a logarithmic scale.
 
-    With ``normalize`` each is divided by its largest value, as in the paper's figure of convergence, and so is ``tol``
-    left out.
+    With ``normalize`` each is divided by its largest value, as in the paper's figure, and ``tol`` is not drawn.
 
     Examples
     --------
