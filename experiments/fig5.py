@@ -25,6 +25,9 @@ def main() -> None:
         plot_residuals(result.history, normalize=True, ax=ax)
         ax.axvline(30, color="0.5", linewidth=0.8, linestyle=":")
         ax.set_title(name)
+        if name != SETS[0]:
+            ax.set_ylabel("")
+            ax.get_legend().remove()
         print(f"{name}: {jj.Status(int(result.status)).name} after {int(result.n_iter)} iterations", flush=True)
     save(figure, "fig5")
 

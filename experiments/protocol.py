@@ -81,7 +81,9 @@ QUICK_GRID = Values((0.5, 2.0, 5.0, 10.0, 20.0, 50.0), (0.1, 0.5, 2.0), (40, 100
 """The ranges that the paper recommends for all sets, and a little beyond in lam."""
 SMALL_GRID = Values((2.0, 10.0), (0.1, 0.5), (100,))
 """For thousands of samples."""
-GRIDS = {"quick": QUICK_GRID, "paper": PAPER_GRID, "small": SMALL_GRID}
+GRIDS = {"quick": QUICK_GRID, "paper": PAPER_GRID}
+LARGE = ("uci", "scene15")
+"""Sets for which the quick grid is the small one."""
 
 
 class Setting(NamedTuple):
@@ -145,11 +147,10 @@ def best_over_grid(
     return which | how | mean_and_spread({metric: np.array([row[metric] for row in repeats]) for metric in METRICS})
 
 
-def cells(
-    sets: list[str], rates: list[float], variants: list[str], values: Values, masks: int
-) -> Iterator[dict[str, Any]]:
+def cells(sets: list[str], rates: list[float], variants: list[str], grid: str, masks: int) -> Iterator[dict[str, Any]]:
     """:func:`best_over_grid` for every set, variant, rate, order and mask, with a line of progress each."""
     for name in sets:
+        values = SMALL_GRID if grid == "quick" and name in LARGE else GRIDS[grid]
         for variant in variants:
             for rate in rates:
                 for order in ORDERS:
@@ -161,11 +162,11 @@ def cells(
                         yield row
 
 
-def arguments(description: str, sets: Sequence[str]) -> argparse.Namespace:
+def arguments(description: str, sets: Sequence[str], quick_sets: Sequence[str]) -> argparse.Namespace:
     """Command line of the scripts that fill tables; names the data directory to :func:`jpltd_jax.datasets.load`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="directory with NAME.npz of every set, and masks.npz if there is one")
-    parser.add_argument("--sets", nargs="+", default=list(sets), help="default: %(default)s")
+    parser.add_argument("--sets", nargs="+", help=f"default: {', '.join(sets)}; with --quick {', '.join(quick_sets)}")
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="default: %(default)s")
     parser.add_argument("--grid", choices=GRIDS, default="paper", help="default: %(default)s")
     parser.add_argument("--masks", type=int, default=10, help="masks a rate; default: %(default)s")
@@ -173,5 +174,6 @@ def arguments(description: str, sets: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args()
     if args.quick:
         args.grid, args.masks = "quick", 1
+    args.sets = args.sets or list(quick_sets if args.quick else sets)
     os.environ["JPLTD_DATA"] = str(args.data)
     return args

@@ -8,9 +8,10 @@ where the paper's ordering, JPLTD above N and B and these above O, holds.
 
 from typing import Any
 
-from protocol import GRIDS, HERE, ORDERS, arguments, cells
+from protocol import HERE, ORDERS, arguments, cells
 from tables import RUN, comparison, jpltd_protocol, markdown, merge_csv, paper_numbers, pooled
 
+SETS = ("msrcv1", "ngs", "bbcsport")
 VARIANTS = {"N": "JPLTD-N", "B": "JPLTD-B", "O": "JPLTD-O", "full": "JPLTD"}
 PAIRS = (("full", "N"), ("full", "B"), ("N", "O"), ("B", "O"))
 
@@ -37,8 +38,8 @@ def orderings(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    args = arguments(__doc__, ["msrcv1", "ngs", "bbcsport"])
-    found = cells(args.sets, args.rates, list(VARIANTS), GRIDS[args.grid], args.masks)
+    args = arguments(__doc__, SETS, SETS)
+    found = cells(args.sets, args.rates, list(VARIANTS), args.grid, args.masks)
     rows = merge_csv(HERE / "table3.csv", found, RUN)
     methods = {variant: (name, name) for variant, name in VARIANTS.items()}
     table = comparison([row | {"label": row["variant"]} for row in rows], paper_numbers(3), methods)

@@ -72,7 +72,7 @@ def plot_residuals(history: Info, *, tol: float | None = None, normalize: bool =
         ax.axhline(tol, color="0.5", linewidth=0.8, linestyle=":", label="tolerance")
     ax.set_yscale("log")
     ax.set_xlabel("iteration")
-    ax.set_ylabel("largest absolute entry" + (", over its maximum" if normalize else ""))
+    ax.set_ylabel("residual over its maximum" if normalize else "largest absolute entry")
     ax.set_title("Constraint residuals")
     ax.legend(frameon=False)
     return ax
