@@ -117,7 +117,7 @@ def plot_score_grid(
     ax = _axes(ax)
     image = ax.imshow(np.asarray(scores), cmap="cividis", vmin=0, vmax=100, origin="lower", aspect="auto")
     ax.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
-    ax.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
+    ax.set_xticks(range(len(columns)), [f"{value:g}" for value in columns], rotation=60)
     ax.set_ylabel(names[0])
     ax.set_xlabel(names[1])
     ax.set_title(title)
