@@ -32,7 +32,7 @@ def imvtsc(name: str, rate: float, order: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(name: str, methods: dict, n_classes: int, file: str) -> None:
-    figure, axes = panels(2 * len(methods), len(SHOWN), 2.2)
+    figure, axes = panels(2 * len(methods), len(SHOWN), 1.6)
     lines = [(method, learn, order) for method, learn in methods.items() for order in ORDERS]
     for row, (method, learn, order) in zip(axes, lines, strict=True):
         for ax, rate in zip(row, SHOWN, strict=True):
