@@ -101,8 +101,8 @@ def comparison(
     for name, rate, label in sorted(groups, key=lambda g: (list(PAPER_SETS).index(g[0]), g[1], labels.index(g[2]))):
         printed, method = methods[label]
         found = groups[name, rate, label]
-        masks = len({row["mask"] for rows in found.values() for row in rows})
-        printed = f"{printed} ({masks} masks)" if masks > 1 else printed
+        masks = [len({row["mask"] for row in found[order]}) for order in ORDERS if order in found]
+        printed = f"{printed} ({'/'.join(map(str, masks))} masks)" if max(masks) > 1 else printed
         line = [f"{name} (other features)" if name in STAND_INS else name, f"{rate:g}", printed]
         for metric in METRICS:
             line.append(str(paper.get((method, PAPER_SETS[name], rate, metric), "")))

@@ -108,12 +108,13 @@ def row(name, order, accuracy, **other):
 
 def test_comparison_has_paper_file_order_and_shuffled_in_this_order():
     rows = [row("ngs", "shuffled", 90.0), row("ngs", "file", 99.0), row("orl_4view", "file", 80.0)]
+    rows.append(row("orl_4view", "file", 80.0) | {"mask": 1})
     rows = [x | {"label": "full"} for x in rows]
     text = tables.comparison(rows, tables.paper_numbers(2), {"full": ("JPLTD", "JPLTD")})
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     assert lines[0][3:6] == ["accuracy, paper", "accuracy, file order", "accuracy, shuffled"]
     assert lines[2][:6] == ["ngs", "0.5", "JPLTD", "99.6 ± 0.0", "99.0 ± 0.5", "90.0 ± 0.5"]
-    assert lines[3][:6] == ["orl_4view (other features)", "0.5", "JPLTD", "96.4 ± 1.3", "80.0 ± 0.5", ""]
+    assert lines[3][:6] == ["orl_4view (other features)", "0.5", "JPLTD (2 masks)", "96.4 ± 1.3", "80.0 ± 0.5", ""]
 
 
 def test_rows_are_replaced_by_newer_ones_of_the_same_run(tmp_path):
