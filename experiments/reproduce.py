@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 TABLES = ("table2", "table3", "table2_baselines")
-OTHERS = ("order_audit", "fig1", "fig3", "fig4", "fig5", "fig6")
+OTHERS = ("settings", "order_audit", "fig1", "fig3", "fig4", "fig5", "fig6")
 
 
 def main() -> None:
