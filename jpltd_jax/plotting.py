@@ -50,8 +50,10 @@ def plot_affinity(affinity: Any, labels: Any = None, *, ax: Any = None, title: s
     return ax
 
 
-def plot_residuals(history: Info, *, tol: float | None = None, ax: Any = None) -> Any:
+def plot_residuals(history: Info, *, tol: float | None = None, normalize: bool = False, ax: Any = None) -> Any:
     """Residuals of the two constraints after each iteration, on a logarithmic scale.
+
+    With ``normalize`` each is divided by its largest value, as in the paper's figure, and ``tol`` is not drawn.
 
     Examples
     --------
@@ -63,15 +65,63 @@ def plot_residuals(history: Info, *, tol: float | None = None, ax: Any = None) -
     """
     ax = _axes(ax)
     iterations = np.arange(1, len(np.asarray(history.fit_residual)) + 1)
-    ax.plot(iterations, np.asarray(history.fit_residual), color="#0072B2", label="W X − W X A G Aᵀ − E")
-    ax.plot(iterations, np.asarray(history.split_residual), color="#D55E00", linestyle="--", label="G − B − P")
-    if tol:
+    styles = (("W X − W X A G Aᵀ − E", "#0072B2", "-"), ("G − B − P", "#D55E00", "--"))
+    for residual, (label, color, line) in zip(map(np.asarray, history), styles, strict=True):
+        ax.plot(iterations, residual / np.nanmax(residual) if normalize else residual, line, color=color, label=label)
+    if tol and not normalize:
         ax.axhline(tol, color="0.5", linewidth=0.8, linestyle=":", label="tolerance")
     ax.set_yscale("log")
     ax.set_xlabel("iteration")
-    ax.set_ylabel("largest absolute entry")
+    ax.set_ylabel("residual over its maximum" if normalize else "largest absolute entry")
     ax.set_title("Constraint residuals")
     ax.legend(frameon=False)
+    return ax
+
+
+def plot_neighbours(points: Any, graph: Any, labels: Any, *, ax: Any = None, title: str = "Neighbour graph") -> Any:
+    """Points in the plane and the edges of a graph over them: grey within a class, red between classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.plotting import plot_neighbours
+    >>> ax = plot_neighbours(np.eye(3, 2), np.eye(3)[[1, 0, 2]], [0, 0, 1])
+    >>> ax.get_title()
+    'Neighbour graph'
+    """
+    ax = _axes(ax)
+    x, y = np.asarray(points), np.asarray(labels)
+    i, j = np.nonzero(np.triu(np.asarray(graph) > 0, 1) | np.tril(np.asarray(graph) > 0, -1).T)
+    for between, color in ((False, "0.75"), (True, "#D55E00")):
+        chosen = (y[i] != y[j]) == between
+        ax.plot(x[[i[chosen], j[chosen]], 0], x[[i[chosen], j[chosen]], 1], color=color, linewidth=0.6, zorder=1)
+    ax.scatter(x[:, 0], x[:, 1], c=y, cmap="cividis", s=12, zorder=2)
+    ax.set_title(title)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    return ax
+
+
+def plot_score_grid(
+    scores: Any, rows: Any, columns: Any, *, names: tuple[str, str] = ("lam", "theta"), ax: Any = None, title: str = ""
+) -> Any:
+    """Scores in % over two parameters, as an image with one field for each pair of values; NaN is left white.
+
+    Examples
+    --------
+    >>> from jpltd_jax.plotting import plot_score_grid
+    >>> ax = plot_score_grid([[90.0, 95.0, 80.0]], rows=[5.0], columns=[0.05, 0.1, 0.5])
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['0.05', '0.1', '0.5']
+    """
+    ax = _axes(ax)
+    image = ax.imshow(np.asarray(scores), cmap="cividis", vmin=0, vmax=100, origin="lower", aspect="auto")
+    ax.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
+    ax.set_xticks(range(len(columns)), [f"{value:g}" for value in columns], rotation=60)
+    ax.set_ylabel(names[0])
+    ax.set_xlabel(names[1])
+    ax.set_title(title)
+    ax.figure.colorbar(image, ax=ax, label="accuracy (%)")
     return ax
 
 

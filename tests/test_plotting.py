@@ -47,3 +47,23 @@ def test_order_audit_shows_every_order():
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "b"]
     np.testing.assert_allclose(ax.collections[0].get_offsets()[:, 1], [50, 60, 70])
     assert len(ax.get_legend().get_texts()) == 3
+
+
+def test_normalized_residuals_start_from_their_largest():
+    history = Info(np.array([4.0, 1.0, np.nan]), np.array([0.5, 2.0, np.nan]))
+    ax = plotting.plot_residuals(history, tol=1e-3, normalize=True)
+    np.testing.assert_array_equal([line.get_ydata() for line in ax.lines], [[1, 0.25, np.nan], [0.25, 1, np.nan]])
+
+
+def test_neighbours_are_drawn_once_and_by_class():
+    graph = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]])
+    ax = plotting.plot_neighbours([[0, 0], [1, 0], [2, 5]], graph, [0, 0, 1])
+    edges = [(line.get_color(), np.transpose(line.get_data()).tolist()) for line in ax.lines]
+    assert edges == [("0.75", [[0, 0], [1, 0]]), ("#D55E00", [[1, 0], [2, 5]])]
+
+
+def test_score_grid_has_rows_upwards():
+    ax = plotting.plot_score_grid([[10.0, 20.0], [30.0, 40.0]], rows=[1, 2], columns=[0.1, 0.5])
+    assert ax.images[0].origin == "lower"
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["1", "2"]
+    assert ax.images[0].get_clim() == (0, 100)
