@@ -238,41 +238,44 @@ def tubal_shrink(
 
 
 def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k k"], Float[Array, "*batch k d"]]:
-    """Factors l, q of v = l q with orthonormal rows of q, k <= d, from Cholesky factors of Gram matrices.
+    """Factors l, q of v = l q with orthonormal rows of q, k <= d, by products and k x k Cholesky factors.
 
-    A factor of q q^T + shift I raises the small singular values of q; from q q^T near I on, a factor without shift
-    makes q orthonormal (shifted Cholesky QR: Fukaya et al., SIAM J. Sci. Comput. 42, 2020). A v whose rows are
-    dependent never gets there: it is left to Householder's QR.
+    Dividing by a factor of q q^T + shift I raises the small singular values of q; from q q^T near I on, a factor
+    without shift makes q orthonormal (shifted Cholesky QR: Fukaya et al., SIAM J. Sci. Comput. 42, 2020). l = v q^T
+    makes up for the rounding of the divisions. A v whose rows are dependent never gets there: it is left to
+    Householder's QR.
     """
     k, eps = v.shape[-2], jnp.finfo(v.dtype).eps
-    eye = jnp.eye(k, dtype=v.dtype)
+    eye = jnp.broadcast_to(jnp.eye(k, dtype=v.dtype), (*v.shape[:-1], k))
+    product = functools.partial(jnp.matmul, precision="highest")
 
     def gram(q: Array) -> Array:
-        return jnp.matmul(q, jnp.swapaxes(q, -1, -2), precision="highest")
+        return product(q, jnp.swapaxes(q, -1, -2))
 
     def near_identity(grams: Array, tolerance: float) -> Array:
         return jnp.all(jnp.abs(grams - eye) < tolerance)
 
-    def divide(l: Array, q: Array, grams: Array) -> tuple[Array, Array, Array]:
+    def divide(q: Array, grams: Array) -> Array:
         factor = jnp.linalg.cholesky(grams)
-        q = jax.lax.linalg.triangular_solve(factor, q, left_side=True, lower=True)
-        return jnp.matmul(l, factor, precision="highest"), q, gram(q)
+        return product(jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True), q)
 
-    def precondition(carry: tuple) -> tuple:
-        passes, l, q, grams = carry
+    def precondition(carry: tuple[int, Array, Array]) -> tuple[int, Array, Array]:
+        passes, q, grams = carry
         shift = 4 * eps * jnp.trace(grams, axis1=-2, axis2=-1)
-        return passes + 1, *divide(l, q, grams + shift[..., None, None] * eye)
+        q = divide(q, grams + shift[..., None, None] * eye)
+        return passes + 1, q, gram(q)
 
-    scale = jnp.max(jnp.abs(v), axis=(-2, -1), keepdims=True)
-    start = (0, jnp.broadcast_to(scale * eye, (*v.shape[:-1], k)), v / scale, gram(v / scale))
-    _, l, q, grams = jax.lax.while_loop(lambda c: ~near_identity(c[3], 0.1) & (c[0] < 4), precondition, start)
-    l, q, grams = divide(l, q, grams)
+    start = v / jnp.max(jnp.abs(v), axis=(-2, -1), keepdims=True)
+    passes = jax.lax.while_loop(
+        lambda carry: ~near_identity(carry[2], 0.1) & (carry[0] < 4), precondition, (0, start, gram(start))
+    )
+    q = divide(*passes[1:])
 
     def householder() -> tuple[Array, Array]:
         q, r = jnp.linalg.qr(jnp.swapaxes(v, -1, -2))
         return jnp.swapaxes(r, -1, -2), jnp.swapaxes(q, -1, -2)
 
-    return jax.lax.cond(near_identity(grams, 64 * eps), lambda: (l, q), householder)
+    return jax.lax.cond(near_identity(gram(q), 64 * eps), lambda: (product(v, jnp.swapaxes(q, -1, -2)), q), householder)
 
 
 @jax.custom_jvp
