@@ -5,7 +5,8 @@
 Three views (100, 80, 60 features), 10 overlapping clusters, half of the samples incomplete (mask and data of seed 0, in
 random order), order-free setting of the estimator, latent_dim 40, float32. Every size runs in a process of its own, so
 that the peak memory is its own; times include compilation. For comparison: the exact solver where n allows, IMVC-CBG
-of this package, and mean imputation with mini-batch k-means. Writes scale.csv beside this script.
+of this package, and mean imputation with mini-batch k-means. Writes scale.csv beside this script; sizes that are not
+asked for keep their rows.
 """
 
 import argparse
@@ -71,8 +72,13 @@ def run(n: int, anchors: int, method: str) -> dict[str, object]:
     found = np.asarray(methods(n, anchors)[method](views, mask))
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    accuracy = 100 * float(jj.metrics.accuracy(labels, found))
-    return {"n": n, "method": method, "seconds": round(seconds, 2), "peak GB": round(peak, 2), "accuracy": accuracy}
+    return {
+        "n": n,
+        "method": method,
+        "seconds": round(seconds, 2),
+        "peak GB": round(peak, 2),
+        "accuracy": round(100 * float(jj.metrics.accuracy(labels, found)), 2),
+    }
 
 
 def main() -> None:
@@ -85,6 +91,10 @@ def main() -> None:
         print(json.dumps(run(int(arguments.only[0]), arguments.anchors, arguments.only[1])))
         return
     rows = []
+    if OUT.exists():
+        with OUT.open(newline="") as file:
+            read = [r | {"n": int(r["n"]), "seconds": float(r["seconds"])} for r in csv.DictReader(file)]
+            rows = [r for r in read if r["n"] not in arguments.sizes]
     for n in arguments.sizes:
         for method in methods(n, arguments.anchors):
             command = [sys.executable, __file__, "--anchors", str(arguments.anchors), "--only", str(n), method]
@@ -97,7 +107,7 @@ def main() -> None:
             with OUT.open("w", newline="") as file:
                 writer = csv.DictWriter(file, list(row))
                 writer.writeheader()
-                writer.writerows(rows)
+                writer.writerows(sorted(rows, key=lambda r: (r["n"], r["method"])))
 
 
 if __name__ == "__main__":
