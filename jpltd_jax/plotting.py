@@ -221,11 +221,12 @@ def plot_embedding(embedding: Any, labels: Any = None, *, ax: Any = None, title:
         marker = MARKERS[i // len(COLORS) % len(MARKERS)]
         ax.scatter(*members.T, s=18, color=COLORS[i % len(COLORS)], marker=marker, linewidths=0, alpha=0.8)
         if labels is not None:
-            frame = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-            ax.text(*np.median(members, axis=0), str(label), ha="center", va="center", fontweight="bold", bbox=frame)
+            at, beside = np.median(members, axis=0), (5, 5)
+            ax.annotate(str(label), at, beside, textcoords="offset points", fontweight="bold")
     share = s[:2] ** 2 / max(float(np.sum(s**2)), np.finfo(float).tiny)
     for name, part in zip(("x", "y"), share, strict=False):
         ax.set(**{f"{name}label": f"{'first' if name == 'x' else 'second'} direction ({100 * part:.0f} % of variance)"})
+    ax.margins(0.1)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.set_title(title)

@@ -61,7 +61,7 @@ for name in ("lam", "theta", "latent_dim"):
 # ## Without labels
 #
 # `clarity` is the eigengap of the affinity: large when there are n_clusters separate groups. `jj.JPLTD(lam="auto")`
-# takes the lambda with the largest one. How it goes with accuracy on these data:
+# takes the lambda with the largest one. It is a hint: the clearest affinity need not be the most accurate one. Here:
 
 # %%
 transform = jj.graphs.graph_transform(jj.graphs.consensus_graph(problem))
