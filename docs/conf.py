@@ -6,6 +6,10 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
+import jax
+
+jax.Array.__module__ = "jax"  # the name that annotations are to show; read when the package is imported
+
 import docstrings
 import pages
 from sphinx.application import Sphinx
@@ -26,6 +30,8 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 autodoc_default_options = {"exclude-members": "set_fit_request"}
+napoleon_attr_annotations = False
+napoleon_google_docstring = False
 napoleon_use_ivar = True
 
 
@@ -36,4 +42,4 @@ def setup(app: Sphinx) -> None:
         raise ValueError("public names without a docstring: " + ", ".join(bare))
     pages.write(DOCS / "generated")
     app.connect("autodoc-process-docstring", docstrings.as_rst, priority=900)
-    app.connect("autodoc-skip-member", docstrings.skip_bare_field)
+    app.connect("autodoc-process-docstring", docstrings.whole_sentence, priority=100)

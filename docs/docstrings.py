@@ -66,7 +66,13 @@ def _escape(line: str) -> str:
 
 
 def as_rst(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Escape formulas in the running text; literal blocks and doctests stay as they are."""
+    """Escape formulas in the running text; literal blocks and doctests stay as they are.
+
+    Fields of named tuples say nothing but their number unless they have a docstring. Attributes that are described
+    together stay together.
+    """
+    if any(line.startswith("Alias for field number") for line in lines[:2]):
+        lines.clear()
     literal_indent: int | None = None
     doctest = False
     for i, line in enumerate(lines):
@@ -80,11 +86,12 @@ def as_rst(app: object, what: str, name: str, obj: object, options: object, line
         doctest = doctest or line.lstrip().startswith(">>>")
         if doctest or line.lstrip().startswith(".. "):
             continue
-        lines[i] = _escape(line)
+        lines[i] = _escape(re.sub(r"^:ivar [^:]+:", lambda field: ":ivar " + field[0][6:].replace(" ", ""), line))
         if line.rstrip().endswith("::"):
             literal_indent = indent
 
 
-def skip_bare_field(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
-    """Leave out the fields of named tuples that say nothing but their number."""
-    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
+def whole_sentence(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep napoleon from taking what stands before a colon in the first line for the type of an attribute."""
+    if what in ("attribute", "data", "property"):
+        lines.insert(0, "")

@@ -90,7 +90,7 @@ def write_baselines(folder: Path) -> None:
         pages.setdefault(module.__name__, []).append(name)
     for module_name, names in pages.items():
         short = module_name.split(".")[-1]
-        note = "Verified against recorded runs of the authors' programs, as its notes say."
+        note = "What was verified, and against what, is in the notes of `fit`."
         if baselines.RECONSTRUCTIONS.intersection(names):
             note = "**A reconstruction**: no program or recorded run of the authors was there to compare with."
         called = ", ".join(f'`jj.baselines.Baseline("{name}", n_clusters)`' for name in names)
