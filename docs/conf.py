@@ -6,10 +6,6 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-import jax
-
-jax.Array.__module__ = "jax"  # the name that annotations are to show; read when the package is imported
-
 import docstrings
 import pages
 from sphinx.application import Sphinx
@@ -43,3 +39,4 @@ def setup(app: Sphinx) -> None:
     pages.write(DOCS / "generated")
     app.connect("autodoc-process-docstring", docstrings.as_rst, priority=900)
     app.connect("autodoc-process-docstring", docstrings.whole_sentence, priority=100)
+    app.connect("doctree-read", docstrings.short_types)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from docutils import nodes
+
 import jpltd_jax
 
 NOT_LIBRARY = {"jpltd_jax.__main__", "jpltd_jax.cli"}
@@ -71,7 +73,7 @@ def as_rst(app: object, what: str, name: str, obj: object, options: object, line
     Fields of named tuples say nothing but their number unless they have a docstring. Attributes that are described
     together stay together.
     """
-    if any(line.startswith("Alias for field number") for line in lines[:2]):
+    if any(line.startswith("Alias for field number") for line in lines):
         lines.clear()
     literal_indent: int | None = None
     doctest = False
@@ -92,6 +94,13 @@ def as_rst(app: object, what: str, name: str, obj: object, options: object, line
 
 
 def whole_sentence(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Keep napoleon from taking what stands before a colon in the first line for the type of an attribute."""
+    """Keep napoleon from taking what stands before a colon in the first line for a type: an empty comment before it."""
     if what in ("attribute", "data", "property"):
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]
+
+
+def short_types(app: object, doctree: nodes.document) -> None:
+    """Show arrays by the name that people import them by."""
+    for text in list(doctree.findall(nodes.Text)):
+        if "jaxlib._jax." in text:
+            text.parent.replace(text, nodes.Text(text.replace("jaxlib._jax.", "")))
