@@ -250,6 +250,11 @@ def test_site_builds_without_warnings(tmp_path):
     assert "jpltd_jax.admm.solve" in (tmp_path / "generated/api/admm.html").read_text()
 
 
+def test_parameters_in_the_table_exist():
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/hyperparameters.md").read_text(), re.MULTILINE)
+    assert {"lam", "theta", "latent_dim", "max_iter"} <= set(table) <= jj.JPLTD(2).get_params().keys()
+
+
 def test_every_sub_command_is_in_the_readme():
     commands_of = next(x for x in cli.parser()._actions if isinstance(x, argparse._SubParsersAction)).choices
     text = (ROOT / "README.md").read_text()
