@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -24,6 +25,9 @@ NOTEBOOKS = sorted((ROOT / "experiments/notebooks").glob("*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = {"jpltd_jax", "pip", "pytest", "sphinx"}
 PROGRAMS = {"mypy", "ruff"}
+
+QUICK = os.environ | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"}
+"""Most of the time goes to compilation."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -182,7 +186,7 @@ def test_python_of_the_readme_runs(tmp_path):
     assert len(blocks) == 3
     check = "assert labels.shape == (3, 200) and len(table.rows) == 12"
     program = "\n".join([*blocks, check])
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=QUICK, check=True)
 
 
 def test_pictures_are_small():
@@ -244,7 +248,7 @@ def test_site_builds_without_warnings(tmp_path):
     """The notebooks run while it is built."""
     pytest.importorskip("furo")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ROOT / "docs", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, env=QUICK, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "generated/tutorials/3_own_data.html").exists()
     assert "jpltd_jax.admm.solve" in (tmp_path / "generated/api/admm.html").read_text()
