@@ -8,6 +8,14 @@ import numpy as np
 
 from jpltd_jax.admm import Info
 from jpltd_jax.audit import OrderAudit
+from jpltd_jax.problem import checked_mask
+from jpltd_jax.store import USABLE, SweepResult
+
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#F0E442")
+"""Okabe and Ito's palette, which people with any kind of colour vision can tell apart."""
+
+MARKERS = "os^Dv"
+"""Marks of the clusters: each goes through all :data:`COLORS` before the next one."""
 
 
 def _axes(ax: Any) -> Any:
@@ -153,4 +161,123 @@ def plot_order_audit(audits: Mapping[str, OrderAudit], *, ax: Any = None) -> Any
     ax.set_ylabel("accuracy (%)")
     ax.set_title("Accuracy by order of the samples")
     ax.legend(frameon=False, loc="lower right")
+    return ax
+
+
+def plot_sweep(
+    result: SweepResult, *, x: str = "theta", y: str = "lam", metric: str = "accuracy", ax: Any = None
+) -> Any:
+    """Mean ``metric`` over all configurations with the same two parameters, as a heat map; the best cell is framed.
+
+    Configurations without a usable affinity are left out of the mean; a cell that has no other is crossed.
+
+    Examples
+    --------
+    >>> from jpltd_jax import SweepResult
+    >>> from jpltd_jax.plotting import plot_sweep
+    >>> row = {"lam": 1.0, "theta": 0.1, "status": "MAX_ITER", "accuracy": 0.8}
+    >>> ax = plot_sweep(SweepResult([row, row | {"theta": 0.5, "accuracy": 0.6}], 2))
+    >>> ax.get_xlabel(), ax.get_ylabel(), [text.get_text() for text in ax.texts]
+    ('theta', 'lam', ['80', '60'])
+    """
+    if not result.rows:
+        raise ValueError("the sweep has no rows")
+    for name in (x, y, metric):
+        if name not in result.rows[0]:
+            raise ValueError(f"the rows of the sweep have no {name!r}; they have {', '.join(result.rows[0])}")
+    ax = _axes(ax)
+    across, down = (np.unique([row[name] for row in result.rows]) for name in (x, y))
+    cells: dict[tuple[int, int], list[float]] = {}
+    for row in result.rows:
+        if row["status"] in USABLE:
+            at = int(np.searchsorted(down, row[y])), int(np.searchsorted(across, row[x]))
+            cells.setdefault(at, []).append(100 * row[metric])
+    values = np.full((len(down), len(across)), np.nan)
+    for at, found in cells.items():
+        values[at] = np.mean(found)
+    image = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto")
+    middle = (image.norm.vmin + image.norm.vmax) / 2 if cells else 0.0
+    small = 9 if values.size <= 60 else 7
+    for (i, j), value in np.ndenumerate(values):
+        text, color = ("×", "0.4") if np.isnan(value) else (f"{value:.0f}", "black" if value > middle else "white")
+        ax.text(j, i, text, ha="center", va="center", color=color, fontsize=small)
+    if cells:
+        i, j = np.unravel_index(np.nanargmax(values), values.shape)
+        ax.plot(
+            [j - 0.5, j + 0.5, j + 0.5, j - 0.5, j - 0.5],
+            [i - 0.5, i - 0.5, i + 0.5, i + 0.5, i - 0.5],
+            color="#D55E00",
+            linewidth=2.5,
+        )
+    ax.set_xlim(-0.5, len(across) - 0.5)
+    ax.set_ylim(-0.5, len(down) - 0.5)
+    ax.set_xticks(range(len(across)), [f"{value:g}" for value in across])
+    ax.set_yticks(range(len(down)), [f"{value:g}" for value in down])
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    most = max(map(len, cells.values()), default=1)
+    means, crosses = f", mean of {most}" if most > 1 else "", ", × none usable" if len(cells) < values.size else ""
+    ax.set_title(f"{metric} (%){means}{crosses}")
+    return ax
+
+
+def plot_availability(mask: Any, *, ax: Any = None) -> Any:
+    """Which views of which samples are observed: one row a view, samples with the same views side by side.
+
+    ``mask`` is (n, m), True where observed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.plotting import plot_availability
+    >>> plot_availability(np.array([[True, False], [True, True]])).get_title()
+    'Observed views: 1 of 2 samples complete'
+    """
+    ax = _axes(ax)
+    seen = checked_mask(mask, *np.shape(mask))
+    n, m = seen.shape
+    ordered = seen[np.lexsort((*seen.T[::-1], seen.sum(axis=1)))[::-1]]
+    from matplotlib.colors import ListedColormap
+
+    ax.imshow(ordered.T, cmap=ListedColormap(["0.9", COLORS[0]]), vmin=0, vmax=1, aspect="auto", interpolation="none")
+    for v in range(1, m):
+        ax.axhline(v - 0.5, color="white", linewidth=3)
+    ax.set_yticks(range(m), [f"view {v}\n{100 * share:.0f} %" for v, share in enumerate(seen.mean(axis=0))])
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("samples, those with the same views together")
+    ax.set_title(f"Observed views: {int(seen.all(axis=1).sum())} of {n} samples complete")
+    return ax
+
+
+def plot_embedding(embedding: Any, labels: Any = None, *, ax: Any = None, title: str = "Embedding") -> Any:
+    """Samples in the plane of the two directions in which their embedding varies most, with the number of each cluster.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.plotting import plot_embedding
+    >>> ax = plot_embedding(np.eye(3)[[0, 0, 1, 1, 2]], labels=[0, 0, 1, 1, 2])
+    >>> [text.get_text() for text in ax.texts], len(ax.collections)
+    (['0', '1', '2'], 3)
+    """
+    ax = _axes(ax)
+    points = np.asarray(embedding, np.float64)
+    u, s, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    plane = np.zeros((len(points), 2))
+    plane[:, : min(2, len(s))] = (u * s)[:, :2]
+    of = np.zeros(len(points), int) if labels is None else np.asarray(labels)
+    for i, label in enumerate(np.unique(of)):
+        members = plane[of == label]
+        marker = MARKERS[i // len(COLORS) % len(MARKERS)]
+        ax.scatter(*members.T, s=18, color=COLORS[i % len(COLORS)], marker=marker, linewidths=0, alpha=0.8)
+        if labels is not None:
+            at, beside = np.median(members, axis=0), (5, 5)
+            ax.annotate(str(label), at, beside, textcoords="offset points", fontweight="bold")
+    share = s[:2] ** 2 / max(float(np.sum(s**2)), np.finfo(float).tiny)
+    for name, part in zip(("x", "y"), share, strict=False):
+        ax.set(**{f"{name}label": f"{'first' if name == 'x' else 'second'} direction ({100 * part:.0f} % of variance)"})
+    ax.margins(0.1)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.set_title(title)
     return ax

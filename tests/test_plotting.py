@@ -5,7 +5,7 @@ import pytest
 
 matplotlib.use("Agg")
 
-from jpltd_jax import Info, OrderAudit, plotting
+from jpltd_jax import Info, OrderAudit, SweepResult, plotting
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +67,72 @@ def test_score_grid_has_rows_upwards():
     assert ax.images[0].origin == "lower"
     assert [text.get_text() for text in ax.get_yticklabels()] == ["1", "2"]
     assert ax.images[0].get_clim() == (0, 100)
+
+
+def sweep_row(lam, theta, k, accuracy, status="MAX_ITER"):
+    return {"lam": lam, "theta": theta, "latent_dim": k, "status": status, "accuracy": accuracy}
+
+
+def test_sweep_cells_are_means_and_the_best_is_framed():
+    nan = float("nan")
+    rows = [
+        sweep_row(1.0, 0.5, 10, 0.5),
+        sweep_row(1.0, 0.5, 20, 0.7),
+        sweep_row(1.0, 0.1, 10, 0.2),
+        sweep_row(5.0, 0.1, 10, nan, "EMPTY"),
+        sweep_row(5.0, 0.5, 10, 0.9),
+        sweep_row(5.0, 0.5, 20, nan, "EMPTY"),
+    ]
+    ax = plotting.plot_sweep(SweepResult(rows, 6))
+    np.testing.assert_allclose(ax.images[0].get_array().filled(np.nan), [[20, 60], [np.nan, 90]])
+    assert [text.get_text() for text in ax.texts] == ["20", "60", "×", "90"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["1", "5"]
+    assert ax.get_title() == "accuracy (%), mean of 2, × none usable"
+    assert (min(ax.lines[0].get_xdata()), min(ax.lines[0].get_ydata())) == (0.5, 0.5)
+
+
+def test_sweep_without_usable_rows_or_scores():
+    empty = SweepResult([sweep_row(1.0, 0.1, 10, float("nan"), "EMPTY")], 1)
+    ax = plotting.plot_sweep(empty, x="latent_dim")
+    assert [text.get_text() for text in ax.texts] == ["×"]
+    assert not ax.lines
+    with pytest.raises(ValueError, match="have no 'nmi'; they have lam, theta"):
+        plotting.plot_sweep(empty, metric="nmi")
+    with pytest.raises(ValueError, match="no rows"):
+        plotting.plot_sweep(SweepResult([], 0))
+
+
+def test_availability_puts_equal_samples_side_by_side():
+    mask = np.array([[1, 0, 1], [1, 1, 1], [0, 1, 0], [1, 0, 1], [1, 1, 1]], bool)
+    ax = plotting.plot_availability(mask)
+    shown = np.asarray(ax.images[0].get_array()).astype(bool)
+    assert sorted(map(tuple, shown.T)) == sorted(map(tuple, mask))
+    changes = (shown[:, 1:] != shown[:, :-1]).any(axis=0).sum()
+    assert changes == 2
+    assert shown[:, :2].all()
+    assert ax.get_title() == "Observed views: 2 of 5 samples complete"
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["view 0\n80 %", "view 1\n60 %", "view 2\n80 %"]
+    with pytest.raises(ValueError, match="mask must be boolean"):
+        plotting.plot_availability(mask.astype(int))
+
+
+def test_embedding_keeps_the_plane_it_is_given():
+    rng = np.random.default_rng(0)
+    plane = rng.normal(size=(30, 2)) * [5, 1]
+    basis = np.linalg.qr(rng.normal(size=(6, 2)))[0]
+    labels = np.arange(30) % 3
+    ax = plotting.plot_embedding(plane @ basis.T, labels)
+    drawn = np.empty((30, 2))
+    for label, points in enumerate(ax.collections):
+        drawn[labels == label] = points.get_offsets()
+    distances = [np.linalg.norm(x[:, None] - x, axis=-1) for x in (plane, drawn)]
+    np.testing.assert_allclose(*distances, atol=1e-10)
+    assert drawn.std(axis=0)[0] > drawn.std(axis=0)[1]
+    assert len({tuple(points.get_facecolor()[0]) for points in ax.collections}) == 3
+
+
+def test_embedding_of_one_column_and_of_many_clusters():
+    assert len(plotting.plot_embedding(np.arange(4.0)[:, None]).collections) == 1
+    many = plotting.plot_embedding(np.eye(20), np.arange(20))
+    looks = {(tuple(c.get_facecolor()[0]), c.get_paths()[0].vertices.shape) for c in many.collections}
+    assert len(looks) == 20

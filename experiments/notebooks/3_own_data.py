@@ -1,0 +1,106 @@
+# %% [markdown]
+# # 3. Your own data: CSV files, DataFrames, rows of NaN, MATLAB files
+#
+# One file a view, with the sample's id in the first column. A sample that a file does not list is missing in that view.
+# Put the names of your files and the number of clusters here, or run this as a script with them:
+# `python 3_own_data.py 3 a.csv b.csv`. Without any, two files are made up.
+
+# %%
+import sys
+import tempfile
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import scipy.io
+
+import jpltd_jax as jj
+from jpltd_jax import plotting
+
+csv_files = [Path(name) for name in sys.argv[1:] if name.endswith(".csv")]
+n_clusters = int(next((word for word in sys.argv[1:] if word.isdigit()), 3))
+folder = Path(tempfile.mkdtemp())
+
+# %%
+if not csv_files:
+    blobs = jj.datasets.make_blobs(0, n_samples=90, dims=(12, 8), n_clusters=n_clusters)
+    ids = [f"patient{i:02}" for i in range(90)]
+    for name, view, kept in zip(("genes", "images"), blobs.views, (slice(0, 70), slice(20, 90)), strict=True):
+        pd.DataFrame(view, index=ids).iloc[kept].to_csv(folder / f"{name}.csv")
+        csv_files.append(folder / f"{name}.csv")
+
+# %% [markdown]
+# ## DataFrames
+#
+# Frames are matched by their index, so they may have different lengths and orders.
+
+# %%
+frames = [pd.read_csv(file, index_col=0) for file in csv_files]
+for file, frame in zip(csv_files, frames, strict=True):
+    print(f"{file.name}: {frame.shape[0]} samples, {frame.shape[1]} features")
+aligned = jj.views.align_views(frames)
+mask = np.stack([~np.isnan(view).all(axis=1) for view in aligned.views], axis=1)
+ax = plotting.plot_availability(mask)
+
+# %% [markdown]
+# Before clustering, think of three things.
+#
+# - **Categories** must be numbers: `pd.get_dummies(frame)`.
+# - **Single missing values** are another problem than missing views. A row with some NaN is an error; impute it
+#   (`sklearn.impute.SimpleImputer`) or set the whole row to NaN.
+# - **Scales.** Every sample is scaled to unit length and represented by combinations of the others, so directions from
+#   the origin matter. Features with different units have to be made comparable; but subtracting the mean moves the
+#   origin, and can take the groups away. Try the preparations, and look at `clarity`, which needs no labels: it is
+#   near 1 for separate groups and near 0 where another number of clusters would do as well.
+
+# %%
+preparations = {
+    "as they are": frames,
+    "divided by the standard deviation": [frame / frame.std().replace(0, 1) for frame in frames],
+    "standardised": [(frame - frame.mean()) / frame.std().replace(0, 1) for frame in frames],
+}
+models = {name: jj.JPLTD(n_clusters, random_state=0).fit(views) for name, views in preparations.items()}
+clarity = {
+    name: float(jj.selection.clarity(jnp.asarray(model.affinity_), n_clusters)) for name, model in models.items()
+}
+for name, value in clarity.items():
+    print(f"{name:35}clarity {value:.2f}")
+
+# %%
+clearest = max(clarity, key=lambda name: clarity[name])
+prepared, model = preparations[clearest], models[clearest]
+found = pd.Series(model.labels_, index=model.sample_ids_, name="label")
+print(found.value_counts().sort_index().to_dict(), "samples in each cluster")
+print(found.head())
+found.to_csv(folder / "labels.csv", index_label="sample")
+
+# %%
+ax = plotting.plot_embedding(model.embedding_, model.labels_, title="Your samples")
+
+# %% [markdown]
+# ## Arrays with rows of NaN, or with a mask
+#
+# The same data as arrays on one sample axis. Whatever stands in a row that the mask hides is ignored.
+
+# %%
+with_nan = jj.views.align_views(prepared).views
+by_nan = jj.JPLTD(n_clusters, random_state=0).fit_predict(with_nan)
+by_mask = jj.JPLTD(n_clusters, random_state=0).fit([np.nan_to_num(view) for view in with_nan], mask=mask).labels_
+print("the same labels:", bool((by_nan == model.labels_).all() and (by_mask == model.labels_).all()))
+
+# %% [markdown]
+# ## One file for the command line, and MATLAB files
+#
+# After this, `jpltd cluster own.npz --n-clusters 3 --out labels.csv` clusters the file. MATLAB files need a cell array
+# of views under one of the usual names; the orientation is found from the sizes.
+
+# %%
+data = jj.datasets.MultiViewData([np.nan_to_num(view) for view in with_nan], None, mask, "own")
+jj.datasets.save_npz(folder / "own.npz", data)
+cells = np.empty((1, len(with_nan)), object)
+cells[0, :] = [view.T for view in data.views]
+scipy.io.savemat(folder / "own.mat", {"X": cells})
+for name in ("own.npz", "own.mat"):
+    print(name, [view.shape for view in jj.datasets.load(folder / name).views])
+print("written to", folder)
