@@ -2,7 +2,7 @@
 
     python experiments/readme_picture.py
 
-The first panel runs ``jpltd demo``'s data and model; the second is drawn from order_gap.csv beside this script. Writes
+The first panel runs ``jpltd demo``'s data and model; the second is drawn from table2.csv beside this script. Writes
 docs/readme.png.
 """
 
@@ -16,7 +16,8 @@ import jpltd_jax as jj
 from jpltd_jax import plotting
 
 HERE = Path(__file__).resolve().parent
-NAMES = {"msrcv1": "MSRC-v1", "ngs": "NGs", "bbcsport": "BBCSport"}
+NAMES = {"msrcv1": "MSRC-v1", "ngs": "NGs", "bbcsport": "BBCSport", "uci": "UCI"}
+MARKS = (("shuffled", "shuffled", "#0072B2", "o"), ("file", "file order (by class)", "#D55E00", "^"))
 
 
 def draw_demo(ax: plt.Axes) -> None:
@@ -31,18 +32,18 @@ def draw_demo(ax: plt.Axes) -> None:
 
 
 def draw_orders(ax: plt.Axes) -> None:
-    with (HERE / "order_gap.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    marks = (("shuffled", "shuffled", "#0072B2", "o"), ("file_order", "file order (by class)", "#D55E00", "^"))
-    for y, row in enumerate(rows):
-        ax.plot([float(row["shuffled"]), float(row["file_order"])], [y, y], color="0.7", zorder=0)
-    for column, label, color, marker in marks:
-        values = [float(row[column]) for row in rows]
-        ax.scatter(values, range(len(rows)), s=60, color=color, marker=marker, label=label)
+    with (HERE / "table2.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["rate"] == "0.5"]
+    found = {(row["set"], row["order"]): float(row["accuracy"]) for row in rows}
+    for y, name in enumerate(NAMES):
+        ax.plot([found[name, "shuffled"], found[name, "file"]], [y, y], color="0.7", zorder=0)
+    for order, label, color, marker in MARKS:
+        values = [found[name, order] for name in NAMES]
+        ax.scatter(values, range(len(NAMES)), s=60, color=color, marker=marker, label=label)
         for y, value in enumerate(values):
             ax.annotate(f"{value:.0f}", (value, y), (0, 9), textcoords="offset points", ha="center")
-    ax.set_yticks(range(len(rows)), [NAMES[row["set"]] for row in rows])
-    ax.set_ylim(len(rows) - 0.1, -0.6)
+    ax.set_yticks(range(len(NAMES)), list(NAMES.values()))
+    ax.set_ylim(len(NAMES) - 0.1, -0.6)
     ax.set_xlim(60, 104)
     ax.set_xlabel("accuracy (%), half of the samples incomplete, best over a grid")
     ax.set_title("Published method, same data, two orders")

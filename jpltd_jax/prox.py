@@ -245,7 +245,7 @@ def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k 
     makes up for the rounding of the divisions. A v whose rows are dependent never gets there: it is left to
     Householder's QR.
     """
-    k, eps = v.shape[-2], jnp.finfo(v.dtype).eps
+    k, eps = v.shape[-2], float(jnp.finfo(v.dtype).eps)
     eye = jnp.broadcast_to(jnp.eye(k, dtype=v.dtype), (*v.shape[:-1], k))
     product = functools.partial(jnp.matmul, precision="highest")
 
