@@ -102,19 +102,8 @@ def _first(condition: np.ndarray) -> int:
     return int(np.flatnonzero(condition)[0])
 
 
-def present_rows(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
-    """Check the views and find which samples they hold: a list of (n, d_v) matrices and the mask (n, m).
-
-    A row of NaN is a missing sample; with an explicit ``mask`` (n, m) whatever stands in the hidden rows is ignored.
-    Hidden rows come back as zeros. Every defect is reported with the view and the sample it is in.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from jpltd_jax.problem import present_rows
-    >>> present_rows([[[1.0], [np.nan], [2.0]], [[3.0], [4.0], [5.0]]])[1].sum(axis=0)
-    array([2, 3])
-    """
+def _finite_rows(views: Sequence[object], mask: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
+    """Matrices with zeros in hidden rows, and the mask."""
     if len(views) == 0:
         raise ValueError("views is empty: expected a list with one (samples, features) matrix per view")
     matrices = [as_matrix(view, v) for v, view in enumerate(views)]
@@ -138,20 +127,42 @@ def present_rows(views: Sequence[object], mask: ArrayLike | None = None) -> tupl
                     else "; only whole rows can be missing: impute the row, or set all of it to NaN"
                 )
             raise ValueError(f"view {v}, sample {i}, feature {feature} is {matrix[i, feature]}{hint}")
+    return [np.where(present[:, v, None], x, 0) for v, x in enumerate(matrices)], present
+
+
+def _check_samples(present: np.ndarray) -> None:
     nowhere = present.sum(axis=1) == 0
     if nowhere.any():
         raise ValueError(f"sample {_first(nowhere)} is missing in all views")
-    return [np.where(present[:, v, None], x, 0) for v, x in enumerate(matrices)], present
+
+
+def present_rows(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+    """Check the views and find which samples they hold: a list of (n, d_v) matrices and the mask (n, m).
+
+    A row of NaN is a missing sample; with an explicit ``mask`` (n, m) whatever stands in the hidden rows is ignored.
+    Hidden rows come back as zeros. Every defect is reported with the view and the sample it is in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.problem import present_rows
+    >>> present_rows([[[1.0], [np.nan], [2.0]], [[3.0], [4.0], [5.0]]])[1].sum(axis=0)
+    array([2, 3])
+    """
+    matrices, present = _finite_rows(views, mask)
+    _check_samples(present)
+    return matrices, present
 
 
 def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """:func:`present_rows` of data to learn from: at least two samples, and one in every view."""
-    matrices, present = present_rows(views, mask)
+    matrices, present = _finite_rows(views, mask)
     if len(present) < 2:
         raise ValueError(f"expected at least 2 samples, got {len(present)}")
     empty = present.sum(axis=0) == 0
     if empty.any():
         raise ValueError(f"view {_first(empty)} has no observed sample")
+    _check_samples(present)
     return matrices, present
 
 

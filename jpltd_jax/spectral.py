@@ -169,18 +169,21 @@ def squared_distances(x: Float[Array, "n d"], centers: Float[Array, "c d"]) -> F
     return jnp.maximum(jnp.sum(x * x, axis=1)[:, None] - 2 * product + jnp.sum(centers * centers, axis=1), 0)
 
 
-def _seed_centers(key: Key, x: Float[Array, "n d"], n_clusters: int) -> Float[Array, "c d"]:
-    """Greedy k-means++: of 2 + log c candidates, drawn by squared distance, the one that lowers the inertia most."""
+def _seed_centers(draws: Float[Array, "c candidates"], x: Float[Array, "n d"]) -> Float[Array, "c d"]:
+    """Greedy k-means++: of the candidates, drawn by squared distance, the one that lowers the inertia most.
+
+    ``draws`` are uniform in [0, 1); the first one of the first row draws the first center.
+    """
     n, d = x.shape
-    candidates = 2 + int(math.log(n_clusters))
-    first_key, key = jax.random.split(key)
-    first = x[jax.random.randint(first_key, (), 0, n)]
+    n_clusters = draws.shape[0]
+    first = x[jnp.minimum((draws[0, 0] * n).astype(jnp.int32), n - 1)]
     centers = jnp.zeros((n_clusters, d), x.dtype).at[0].set(first)
 
     def add(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         centers, nearest = carry
-        logits = jnp.where(jnp.any(nearest > 0), jnp.log(nearest), 0)
-        drawn = jax.random.categorical(jax.random.fold_in(key, i), logits, shape=(candidates,))
+        reached = jnp.cumsum(jnp.where(jnp.any(nearest > 0), nearest, 1))
+        drawn = jnp.sum(reached[:, None] <= draws[i] * reached[-1], axis=0)
+        drawn = jnp.minimum(drawn, n - 1)
         lowered = jnp.minimum(nearest[:, None], squared_distances(x, x[drawn]))
         best = jnp.argmin(jnp.sum(lowered, axis=0))
         return centers.at[i].set(x[drawn[best]]), lowered[:, best]
@@ -202,7 +205,9 @@ def _move_centers(
     return jnp.where(empty[:, None], restart, mean)
 
 
-def _lloyd(key: Key, x: Float[Array, "n d"], n_clusters: int, max_iter: int) -> KMeans:
+def _lloyd(centers: Float[Array, "c d"], x: Float[Array, "n d"], max_iter: int) -> KMeans:
+    n_clusters = centers.shape[0]
+
     def assign(centers: Array) -> tuple[Array, Array]:
         distances = squared_distances(x, centers)
         return jnp.argmin(distances, axis=1).astype(jnp.int32), jnp.min(distances, axis=1)
@@ -217,7 +222,6 @@ def _lloyd(key: Key, x: Float[Array, "n d"], n_clusters: int, max_iter: int) -> 
         new_labels, nearest = assign(centers)
         return centers, new_labels, nearest, jnp.any(new_labels != labels), iteration + 1
 
-    centers = _seed_centers(key, x, n_clusters)
     labels, nearest = assign(centers)
     start = (centers, labels, nearest, jnp.asarray(True), jnp.asarray(0, jnp.int32))
     centers, labels, nearest, _, n_iter = jax.lax.while_loop(unfinished, body, start)
@@ -245,8 +249,8 @@ def kmeans(key: Key, x: Float[Array, "n d"], n_clusters: int, *, n_init: int = 2
     if n_init < 1 or max_iter < 1:
         raise ValueError(f"n_init and max_iter must be at least 1, got {n_init} and {max_iter}")
     middle = jnp.mean(x, axis=0)
-    keys = jax.random.split(key, n_init)
-    runs = jax.vmap(lambda key: _lloyd(key, x - middle, n_clusters, max_iter))(keys)
+    draws = jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))), x.dtype)
+    runs = jax.vmap(lambda draw: _lloyd(_seed_centers(draw, x - middle), x - middle, max_iter))(draws)
     best = jax.tree.map(lambda leaf: leaf[jnp.argmin(runs.inertia)], runs)
     return best._replace(centers=best.centers + middle)
 

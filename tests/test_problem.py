@@ -32,6 +32,11 @@ BAD = {
     "empty list": (lambda: [], None, "views is empty"),
     "different n": (lambda: [*views_of(), np.ones((5, 2))], None, "view 2 has 5 samples but view 0 has 6"),
     "missing in all": (missing_in_all, None, "sample 2 is missing in all views"),
+    "empty view that makes samples miss all": (
+        views_of,
+        np.array([[False, i > 2] for i in range(6)]),
+        "view 0 has no obs",
+    ),
     "empty view": (lambda: changed(1, slice(None), np.nan), None, "view 1 has no observed sample"),
     "partly NaN": (lambda: changed(1, 3, np.nan, 2), None, "view 1, sample 3, feature 2 is nan; only whole rows"),
     "inf": (lambda: changed(0, 4, np.inf, 1), None, "view 0, sample 4, feature 1 is inf"),

@@ -24,11 +24,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float
 from sklearn.cluster import KMeans
 
-from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult, observed_columns
+from jpltd_jax.baselines.base import BaselineResult, Solution, check_counts, iterate, observed_columns
 from jpltd_jax.baselines.graphs import knn_graph
 from jpltd_jax.problem import observed
 from jpltd_jax.prox import Scalar
@@ -67,17 +66,6 @@ class State(NamedTuple):
     U: tuple[Float[Array, "_d_v c"], ...]
     H: Float[Array, "c n"]
     S: Float[Array, "n n"]
-
-
-class Result(NamedTuple):
-    """Outcome of :func:`solve` and, with the graph S for a state, of :func:`solve_sc`."""
-
-    state: Any
-    status: Int[Array, ""]
-    """A value of :class:`jpltd_jax.Status`."""
-    n_iter: Int[Array, ""]
-    history: Float[Array, " max_iter"]
-    """The objective after each iteration; NaN where no iteration was made."""
 
 
 @partial(jax.jit, static_argnames="n_neighbors")
@@ -163,29 +151,15 @@ def _descend(
     start: Any,
     tol: Scalar | Array,
     max_iter: int,
-) -> Result:
+) -> Solution:
     """Repeat ``step`` until the objective settles."""
 
-    def unfinished(carry: tuple[Result, Array]) -> Array:
-        progress, _ = carry
-        return (progress.status == Status.RUNNING) & (progress.n_iter < max_iter)
-
-    def body(carry: tuple[Result, Array]) -> tuple[Result, Array]:
-        progress, before = carry
-        state = step(progress.state)
+    def advance(state: Any, made: Array, before: Array) -> tuple[Any, Array, Array]:
+        state = step(state)
         now = objective(state)
-        ended = jnp.where(jnp.abs(before - now) <= tol * jnp.abs(before), Status.CONVERGED, Status.RUNNING)
-        status = jnp.where(jnp.isfinite(now), ended, Status.NONFINITE).astype(jnp.int32)
-        history = progress.history.at[progress.n_iter].set(now)
-        return Result(state, status, progress.n_iter + 1, history), now
+        return state, now, jnp.abs(before - now) <= tol * jnp.abs(before)
 
-    first = objective(start)
-    blank = jnp.full((max_iter,), jnp.nan, first.dtype)
-    running = jnp.asarray(Status.RUNNING, jnp.int32)
-    progress = Result(start, running, jnp.asarray(0, jnp.int32), blank)
-    result, _ = jax.lax.while_loop(unfinished, body, (progress, first))
-    status = jnp.where(result.status == Status.RUNNING, Status.MAX_ITER, result.status).astype(jnp.int32)
-    return result._replace(status=status)
+    return iterate(advance, start, objective(start), max_iter)
 
 
 @partial(jax.jit, static_argnames="max_iter")
@@ -196,7 +170,7 @@ def solve_sc(
     *,
     tol: Scalar | Array = 1e-5,
     max_iter: int = 100,
-) -> Result:
+) -> Solution:
     """Consensus graph of CLIMC-SC by iterative reweighting: w_v = 1 / (2 ||M^v * (S - A^v)||_F), then S.
 
     Parameters
@@ -273,7 +247,7 @@ def _solve(
     start: State,
     *,
     max_iter: int,
-) -> Result:
+) -> Solution:
     problem = (columns, mask, graphs, hyper)
     return _descend(partial(step, *problem), partial(objective, *problem), start, hyper.tol, max_iter)
 
@@ -286,7 +260,7 @@ def solve(
     start: State,
     *,
     max_iter: int = 100,
-) -> Result:
+) -> Solution:
     """Solve CLIMC: one compiled ``lax.while_loop`` of :func:`step`, for any values of ``hyper``.
 
     Parameters
@@ -360,15 +334,6 @@ def init(key: Key, columns: Views, mask: Bool[Array, "n m"], graphs: Float[Array
     return State(U, H, initial_graph(graphs, mask))
 
 
-def _check_options(n: int, n_clusters: int, n_neighbors: int, max_iter: int) -> None:
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
-
-
 def _check_model(mask: Bool[Array, "n m"], n_clusters: int, hyper: Hyper) -> None:
     for v, count in enumerate(np.asarray(mask).sum(axis=0)):
         if count < n_clusters:
@@ -435,7 +400,7 @@ def fit(
     """
     columns, present = nonnegative_columns(views, mask)
     hyper = Hyper(alpha, beta, gamma, tol)
-    _check_options(len(present), n_clusters, n_neighbors, max_iter)
+    check_counts(len(present), n_clusters, n_neighbors)
     _check_model(present, n_clusters, hyper)
     start_key, key = jax.random.split(key)
     graphs = view_graphs(columns, present, n_neighbors)
@@ -482,7 +447,7 @@ def fit_sc(
     (array([8, 8]), True)
     """
     columns, present = observed_columns(views, mask)
-    _check_options(len(present), n_clusters, n_neighbors, max_iter)
+    check_counts(len(present), n_clusters, n_neighbors)
     graphs = view_graphs(tuple(columns), present, n_neighbors)
     result = solve_sc(graphs, present, initial_graph(graphs, present), tol=tol, max_iter=max_iter)
     graph = affinity(result.state[None])

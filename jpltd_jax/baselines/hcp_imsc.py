@@ -18,7 +18,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, ArrayLike, Bool, Complex, Float, Inexact, Int
 
 from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult
+from jpltd_jax.baselines.base import BaselineResult, check_counts, iterate
 from jpltd_jax.baselines.graphs import adaptive_neighbors
 from jpltd_jax.blocks import update_graph
 from jpltd_jax.problem import SMALLEST_NORM, Problem, make_problem
@@ -59,7 +59,6 @@ class State(NamedTuple):
     """Spans the row space of every slice of C's transform; its conjugate transpose is C's right factor."""
     objective: Float[Array, ""]
     """sum_v ||X^v - X^v Z^v||^2."""
-    iteration: Int[Array, ""]
 
 
 class Result(NamedTuple):
@@ -89,7 +88,7 @@ def _initial_state(data: Float[Array, "m r n"], n_clusters: int) -> State:
     zero = jnp.zeros((m, n, n), dtype)
     basis = jnp.zeros((m // 2 + 1, n, n_clusters), jnp.result_type(dtype, jnp.complex64))
     omega = jnp.full((m,), 1 / m, dtype)
-    return State(data, zero, zero, zero[0], omega, basis, jnp.asarray(jnp.nan, dtype), jnp.asarray(0, jnp.int32))
+    return State(data, zero, zero, zero[0], omega, basis, jnp.asarray(jnp.nan, dtype))
 
 
 def _affinities(state: State, lambda2: Float[Array, ""]) -> Float[Array, "m n n"]:
@@ -205,15 +204,7 @@ def _step(
         spectrum = jnp.fft.rfft(Z, axis=0)
         C, basis = low_rank_copy(spectrum, start_basis(spectrum), data.shape[0])
         objective = jnp.sum(_square(X - X @ Z))
-    return State(X, Z, C, R, _self_weights(Z, R), basis, objective, state.iteration + 1)
-
-
-def _status(before: State, after: State, tol: Scalar) -> Int[Array, ""]:
-    change = jnp.abs(after.objective - before.objective) / before.objective
-    settled = (after.iteration > 2) & (change < tol)
-    finite = jnp.isfinite(after.objective) & jnp.all(jnp.isfinite(after.R))
-    running = jnp.where(settled, Status.CONVERGED, Status.RUNNING)
-    return jnp.where(finite, running, Status.NONFINITE).astype(jnp.int32)
+    return State(X, Z, C, R, _self_weights(Z, R), basis, objective)
 
 
 @partial(jax.jit, static_argnames=("n_clusters", "max_iter", "n_neighbors", "hyperedge_size", "hyperedge_weights"))
@@ -230,26 +221,21 @@ def _solve(
 ) -> Result:
     later_laplacian = partial(hypergraph_laplacian, hyperedge_size=hyperedge_size, hyperedge_weights=hyperedge_weights)
 
-    def unfinished(carry: tuple[State, Array, Array]) -> Array:
-        state, status, _ = carry
-        return (status == Status.RUNNING) & (state.iteration < max_iter)
-
-    def body(carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
-        before, _, history = carry
+    def advance(before: State, made: Array, objective: Array) -> tuple[State, Array, Array]:
         after = _step(data, mask, hyper, before, later_laplacian, lambda spectrum: before.basis)
-        return after, _status(before, after, hyper.tol), history.at[before.iteration].set(after.objective)
+        change = jnp.abs(after.objective - objective) / objective
+        finite = jnp.all(jnp.isfinite(after.R))
+        return after, jnp.where(finite, after.objective, jnp.nan), (made >= 2) & (change < hyper.tol)
 
-    start = _initial_state(data, n_clusters)
     first = _step(
-        data, mask, hyper, start, partial(graph_laplacian, n_neighbors=n_neighbors),
+        data, mask, hyper, _initial_state(data, n_clusters), partial(graph_laplacian, n_neighbors=n_neighbors),
         partial(_leading_rows, n_clusters=n_clusters),
     )  # fmt: skip
-    history = jnp.full((max_iter,), jnp.nan, first.R.dtype).at[0].set(first.objective)
-    state, status, history = jax.lax.while_loop(unfinished, body, (first, _status(start, first, hyper.tol), history))
-    status = jnp.where(status == Status.RUNNING, Status.MAX_ITER, status)
-    empty = jnp.all(state.R == 0) & (status != Status.NONFINITE)
-    status = jnp.where(empty, Status.EMPTY, status).astype(jnp.int32)
-    return Result(state.R, status, state.iteration, history, state)
+    state, status, n_iter, history = iterate(advance, first, first.objective, max_iter, n_iter=1)
+    finite = jnp.isfinite(state.objective) & jnp.all(jnp.isfinite(state.R))
+    status = jnp.where(jnp.all(state.R == 0), Status.EMPTY, status)
+    status = jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
+    return Result(state.R, status, n_iter, history.at[0].set(first.objective), state)
 
 
 def solve(
@@ -302,11 +288,8 @@ def solve(
     """
     if hyperedge_weights not in get_args(HyperedgeWeights):
         raise ValueError(f"hyperedge_weights must be 'own' or 'reference', got {hyperedge_weights!r}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
     n = problem.n_samples
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
+    check_counts(n, n_clusters)
     if not 1 <= n_neighbors <= n - 2:
         raise ValueError(f"n_neighbors must be between 1 and {n - 2} for {n} samples, got {n_neighbors}")
     if not 2 <= hyperedge_size <= n:

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from optax.projections import projection_simplex
 
-from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult, observed_columns
+from jpltd_jax.baselines.base import BaselineResult, Solution, check_counts, iterate, observed_columns
 from jpltd_jax.prox import Scalar, stiefel
 from jpltd_jax.spectral import Key, kmeans
 
@@ -36,17 +35,6 @@ class State(NamedTuple):
     anchors: Float[Array, "d a"]
     graph: Float[Array, "a n"]
     weights: Float[Array, " m"]
-
-
-class Solution(NamedTuple):
-    """Outcome of :func:`solve`."""
-
-    state: State
-    status: Int[Array, ""]
-    """A value of :class:`jpltd_jax.Status`."""
-    n_iter: Int[Array, ""]
-    history: Float[Array, " max_iter"]
-    """Objective after each iteration, NaN where no iteration was made."""
 
 
 def init(columns: Sequence[Float[Array, "_d_v n"]], first_anchors: Int[Array, " a"], *, latent_dim: int) -> State:
@@ -124,22 +112,12 @@ def _solve(
     *,
     max_iter: int,
 ) -> Solution:
-    def unfinished(solution: Solution) -> Array:
-        return (solution.status == Status.RUNNING) & (solution.n_iter < max_iter)
-
-    def body(solution: Solution) -> Solution:
-        at = solution.n_iter
-        state, value = step(columns, mask, lam, solution.state)
-        before = solution.history[at - 1]
+    def advance(state: State, made: Array, before: Array) -> tuple[State, Array, Array]:
+        state, value = step(columns, mask, lam, state)
         small = (jnp.abs(before - value) < tol * before) | (value < SMALLEST_OBJECTIVE)
-        ended = jnp.where((at > 0) & small, Status.CONVERGED, Status.RUNNING)
-        status = jnp.where(jnp.isfinite(value), ended, Status.NONFINITE).astype(jnp.int32)
-        return Solution(state, status, at + 1, solution.history.at[at].set(value))
+        return state, value, (made > 0) & small
 
-    nothing = jnp.full((max_iter,), jnp.nan, lam.dtype)
-    begin = Solution(start, jnp.asarray(Status.RUNNING, jnp.int32), jnp.asarray(0, jnp.int32), nothing)
-    end = jax.lax.while_loop(unfinished, body, begin)
-    return end._replace(status=jnp.where(end.status == Status.RUNNING, Status.MAX_ITER, end.status).astype(jnp.int32))
+    return iterate(advance, start, jnp.asarray(jnp.nan, lam.dtype), max_iter)
 
 
 def solve(
@@ -194,11 +172,10 @@ def graph_embedding(graph: Float[Array, "a n"], n_components: int) -> Float[Arra
 
 
 def _check(
-    columns: Sequence[Float[Array, "_d_v n"]], n_clusters: int, n_anchors: int, lam: Scalar, anchors: str, max_iter: int
+    columns: Sequence[Float[Array, "_d_v n"]], n_clusters: int, n_anchors: int, lam: Scalar, anchors: str
 ) -> None:
     n = columns[0].shape[1]
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
+    check_counts(n, n_clusters)
     if not n_clusters <= n_anchors <= n:
         raise ValueError(f"n_anchors must be between n_clusters = {n_clusters} and {n} samples, got {n_anchors}")
     for v, x in enumerate(columns):
@@ -208,8 +185,6 @@ def _check(
         raise ValueError(f"lam must not be negative, got {lam}")
     if anchors not in get_args(FirstAnchors):
         raise ValueError(f"anchors must be one of {', '.join(map(repr, get_args(FirstAnchors)))}, got {anchors!r}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
 
 
 def fit(
@@ -288,7 +263,7 @@ def fit(
     """
     columns, present = observed_columns(views, mask)
     n_anchors = n_clusters if n_anchors is None else n_anchors
-    _check(columns, n_clusters, n_anchors, lam, anchors, max_iter)
+    _check(columns, n_clusters, n_anchors, lam, anchors)
     anchor_key, kmeans_key = jax.random.split(key)
     n = present.shape[0]
     order = jnp.arange(n) if anchors == "first" else jax.random.permutation(anchor_key, n)

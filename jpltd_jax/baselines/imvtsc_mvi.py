@@ -21,8 +21,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, ArrayLike, Bool, Complex, Float, Int
 
-from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult, observed_columns
+from jpltd_jax.baselines.base import BaselineResult, check_counts, iterate, observed_columns
 from jpltd_jax.baselines.graphs import knn_graph, project_rows_on_simplex
 from jpltd_jax.prox import Scalar, soft_threshold, tubal_shrink
 from jpltd_jax.spectral import Key, affinity, spectral_cluster
@@ -67,7 +66,6 @@ class State(NamedTuple):
     B: Views
     C: Views
     mu: Float[Array, ""]
-    iteration: Int[Array, ""]
 
 
 class Result(NamedTuple):
@@ -130,7 +128,7 @@ def init(columns: Views, mask: Bool[Array, "n m"], hyper: Hyper, *, n_neighbors:
     graphs = jnp.stack([knn_graph(x, mask[:, v], n_neighbors) for v, x in enumerate(columns)])
     zeros = tuple(jnp.zeros_like(x) for x in columns)
     mu = jnp.asarray(hyper.mu, graphs.dtype)
-    return State(graphs, graphs, jnp.zeros_like(graphs), zeros, zeros, zeros, mu, jnp.asarray(0, jnp.int32))
+    return State(graphs, graphs, jnp.zeros_like(graphs), zeros, zeros, zeros, mu)
 
 
 def _solve_ridge(y: Float[Array, "d n"], ridge: Scalar, mu: Scalar, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
@@ -204,7 +202,6 @@ def step(
         B=tuple(B),
         C=tuple(C),
         mu=jnp.minimum(hyper.growth * mu, hyper.mu_max),
-        iteration=state.iteration + 1,
     )
     return following, residual
 
@@ -213,24 +210,12 @@ def step(
 def _solve(
     columns: Views, mask: Bool[Array, "n m"], hyper: Hyper, start: State, transform: Transform | None, *, max_iter: int
 ) -> Result:
-    Carry = tuple[State, Array, Array]
+    def advance(state: State, made: Array, before: Array) -> tuple[State, Array, Array]:
+        state, residual = step(columns, mask, hyper, state, transform=transform)
+        return state, residual, residual < hyper.tol
 
-    def unfinished(carry: Carry) -> Array:
-        state, _, status = carry
-        return (status == Status.RUNNING) & (state.iteration < max_iter)
-
-    def body(carry: Carry) -> Carry:
-        state, history, _ = carry
-        following, residual = step(columns, mask, hyper, state, transform=transform)
-        ended = jnp.where(residual < hyper.tol, Status.CONVERGED, Status.RUNNING)
-        status = jnp.where(jnp.isfinite(residual), ended, Status.NONFINITE).astype(jnp.int32)
-        return following, history.at[state.iteration].set(residual), status
-
-    blank = jnp.full((max_iter,), jnp.nan, start.Z.dtype)
-    running = jnp.asarray(Status.RUNNING, jnp.int32)
-    state, history, status = jax.lax.while_loop(unfinished, body, (start, blank, running))
-    status = jnp.where(status == Status.RUNNING, Status.MAX_ITER, status).astype(jnp.int32)
-    return Result(affinity(state.Z), status, state.iteration, history, state)
+    end = iterate(advance, start, jnp.asarray(jnp.nan, start.Z.dtype), max_iter)
+    return Result(affinity(end.state.Z), end.status, end.n_iter, end.history, end.state)
 
 
 def solve(
@@ -279,18 +264,13 @@ def solve(
     return _solve(tuple(columns), mask, hyper, start, transform, max_iter=max_iter)
 
 
-def _check_options(n: int, n_clusters: int, lambdas: tuple[float, ...], n_neighbors: int, max_iter: int) -> None:
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
+def _check_options(n: int, n_clusters: int, lambdas: tuple[float, ...], n_neighbors: int) -> None:
+    check_counts(n, n_clusters, n_neighbors)
     if lambdas[0] <= 0:
         raise ValueError(f"lambda1 must be positive, got {lambdas[0]}")
     for i, value in enumerate(lambdas[1:], start=2):
         if value < 0:
             raise ValueError(f"lambda{i} must not be negative, got {value}")
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
 
 
 def fit(
@@ -356,7 +336,7 @@ def fit(
     (array([8, 8]), True)
     """
     columns, present = observed_columns(views, mask)
-    _check_options(len(present), n_clusters, (lambda1, lambda2, lambda3), n_neighbors, max_iter)
+    _check_options(len(present), n_clusters, (lambda1, lambda2, lambda3), n_neighbors)
     hyper = Hyper(lambda1=lambda1, lambda2=lambda2, lambda3=lambda3, tol=tol)
     start = init(tuple(columns), present, hyper, n_neighbors=n_neighbors)
     result = solve(tuple(columns), present, hyper, start, max_iter=max_iter, transform=transform)

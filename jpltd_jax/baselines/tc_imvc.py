@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult, observed_columns
+from jpltd_jax.baselines.base import BaselineResult, Solution, check_counts, iterate, observed_columns
 from jpltd_jax.baselines.graphs import adaptive_neighbors, project_rows_on_simplex, schatten_shrink
 from jpltd_jax.prox import Scalar
 from jpltd_jax.spectral import Key, kmeans, squared_distances, unit_rows
@@ -65,17 +64,6 @@ class Tensors(NamedTuple):
     Z: Float[Array, "m n n"]
     M: Float[Array, "m n n"]
     W: Float[Array, "m n n"]
-
-
-class Result(NamedTuple):
-    """Outcome of :func:`solve`."""
-
-    status: Int[Array, ""]
-    """A value of :class:`jpltd_jax.Status`."""
-    n_iter: Int[Array, ""]
-    history: Float[Array, " max_iter"]
-    """Largest change after each iteration, NaN where no iteration was made."""
-    state: State
 
 
 def initial_state(graphs: Float[Array, "m n n"], n_clusters: int) -> State:
@@ -215,24 +203,13 @@ def _solve(
     *,
     max_iter: int,
     weighting: Weighting,
-) -> Result:
-    def unfinished(carry: tuple[State, Array, Array]) -> Array:
-        state, _, status = carry
-        return (status == Status.RUNNING) & (state.iteration < max_iter)
+) -> Solution:
+    def advance(state: State, made: Array, before: Array) -> tuple[State, Array, Array]:
+        state, change = step(graphs, mask, hyper, state, weighting=weighting)
+        finite = jnp.all(jnp.isfinite(state.F)) & jnp.all(jnp.isfinite(state.alpha))
+        return state, jnp.where(finite, change, jnp.nan), change < hyper.tol
 
-    def body(carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
-        state, history, _ = carry
-        following, change = step(graphs, mask, hyper, state, weighting=weighting)
-        finite = jnp.isfinite(change) & jnp.all(jnp.isfinite(following.F)) & jnp.all(jnp.isfinite(following.alpha))
-        ended = jnp.where(change < hyper.tol, Status.CONVERGED, Status.RUNNING)
-        status = jnp.where(finite, ended, Status.NONFINITE).astype(jnp.int32)
-        return following, history.at[state.iteration].set(change), status
-
-    blank = jnp.full((max_iter,), jnp.nan, graphs.dtype)
-    running = jnp.asarray(Status.RUNNING, jnp.int32)
-    state, history, status = jax.lax.while_loop(unfinished, body, (start, blank, running))
-    status = jnp.where(status == Status.RUNNING, Status.MAX_ITER, status).astype(jnp.int32)
-    return Result(status, state.iteration, history, state)
+    return iterate(advance, start, jnp.asarray(jnp.nan, graphs.dtype), max_iter, n_iter=start.iteration)
 
 
 def solve(
@@ -244,7 +221,7 @@ def solve(
     max_iter: int = 300,
     weighting: Weighting = "affinity",
     init: State | None = None,
-) -> Result:
+) -> Solution:
     """Complete given graphs: one compiled ``lax.while_loop`` of :func:`step`, for any values of ``hyper``.
 
     Parameters
@@ -269,25 +246,20 @@ def solve(
     >>> jax.vmap(run)(jnp.array([0.1, 1.0])).shape
     (2, 4, 2)
     """
-    _check_options(max_iter, weighting)
+    _check_weighting(weighting)
     hyper = Hyper(*(jnp.asarray(x, graphs.dtype) for x in hyper))
     start = initial_state(graphs, n_clusters) if init is None else init
     return _solve(graphs, mask, hyper, start, max_iter=max_iter, weighting=weighting)
 
 
-def _check_options(max_iter: int, weighting: Weighting) -> None:
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
+def _check_weighting(weighting: Weighting) -> None:
     if weighting not in get_args(Weighting):
         raise ValueError(f"weighting must be 'affinity' or 'laplacian', got {weighting!r}")
 
 
 def _check_input(present: Bool[Array, "n m"], n_clusters: int, n_neighbors: int, b: float, p: float, r: float) -> None:
     n = present.shape[0]
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+    check_counts(n, n_clusters, n_neighbors)
     for v, count in enumerate(np.asarray(present).sum(axis=0)):
         if count < n_neighbors + 2:
             raise ValueError(

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult
+from jpltd_jax.baselines.base import BaselineResult, iterate
 from jpltd_jax.baselines.graphs import adaptive_neighbors
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.prox import Scalar, stiefel, tubal_shrink
@@ -72,7 +71,6 @@ class State(NamedTuple):
     """Steps of the inner solver for the missing and for the observed rows; INNER_ITERATIONS where it did not settle."""
     residual: Float[Array, ""]
     """Largest absolute entry of G - T."""
-    iteration: Int[Array, ""]
 
 
 class Result(NamedTuple):
@@ -287,7 +285,6 @@ def _step(
         rho=jnp.minimum(hyper.growth * rho, hyper.rho_max),
         inner_steps=steps,
         residual=jnp.max(jnp.abs(G - T)),
-        iteration=state.iteration + 1,
     )
 
 
@@ -306,7 +303,6 @@ def _initial_state(start: Float[Array, "m n c"], mask: Bool[Array, "m n"], hyper
         rho=jnp.asarray(hyper.rho, dtype),
         inner_steps=jnp.zeros((m, 2), jnp.int32),
         residual=jnp.asarray(jnp.nan, dtype),
-        iteration=jnp.asarray(0, jnp.int32),
     )
 
 
@@ -320,23 +316,12 @@ def _solve(
     max_iter: int,
     fourier: Fourier,
 ) -> Result:
-    def unfinished(carry: tuple[State, Array, Array]) -> Array:
-        state, status, _ = carry
-        return (status == Status.RUNNING) & (state.iteration < max_iter)
-
-    def body(carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
-        state, _, history = carry
+    def advance(state: State, made: Array, before: Array) -> tuple[State, Array, Array]:
         state = _step(affinities, mask, hyper, state, fourier)
-        settled = (state.iteration > 2) & (state.residual < hyper.tol)
-        running = jnp.where(settled, Status.CONVERGED, Status.RUNNING)
-        status = jnp.where(jnp.isfinite(state.residual), running, Status.NONFINITE).astype(jnp.int32)
-        return state, status, history.at[state.iteration - 1].set(state.residual)
+        return state, state.residual, (made >= 2) & (state.residual < hyper.tol)
 
-    history = jnp.full((max_iter,), jnp.nan, start.dtype)
-    begin = (_initial_state(start, mask, hyper), jnp.asarray(Status.RUNNING, jnp.int32), history)
-    state, status, history = jax.lax.while_loop(unfinished, body, begin)
-    status = jnp.where(status == Status.RUNNING, Status.MAX_ITER, status).astype(jnp.int32)
-    return Result(unit_rows(state.F), status, state.iteration, history, state)
+    end = iterate(advance, _initial_state(start, mask, hyper), jnp.asarray(jnp.nan, start.dtype), max_iter)
+    return Result(unit_rows(end.state.F), end.status, end.n_iter, end.history, end.state)
 
 
 def solve(
@@ -392,8 +377,6 @@ def solve(
     """
     if fourier not in get_args(Fourier):
         raise ValueError(f"fourier must be 'samples' or 'views', got {fourier!r}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
     hyper = Hyper(*(jnp.asarray(x, start.dtype) for x in hyper))
     return _solve(affinities, mask, start, hyper, max_iter=max_iter, fourier=fourier)
 

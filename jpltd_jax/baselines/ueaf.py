@@ -17,10 +17,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float
 
-from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult, observed_columns
+from jpltd_jax.baselines.base import BaselineResult, Solution, check_counts, iterate, observed_columns
 from jpltd_jax.baselines.graphs import knn_graph, project_rows_on_simplex
 from jpltd_jax.prox import Scalar, stiefel
 from jpltd_jax.spectral import Key, kmeans, squared_distances, unit_rows
@@ -50,17 +49,6 @@ class State(NamedTuple):
     graph: Float[Array, "n n"]
     spectrum: Float[Array, "n c"]
     weights: Float[Array, " m"]
-
-
-class Solution(NamedTuple):
-    """Outcome of :func:`solve`."""
-
-    state: State
-    status: Int[Array, ""]
-    """A value of :class:`jpltd_jax.Status`."""
-    n_iter: Int[Array, ""]
-    history: Float[Array, " max_iter"]
-    """Objective over the squared norm of the data after each iteration, NaN where no iteration was made."""
 
 
 def laplacian(graph: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -247,21 +235,11 @@ def _solve(
     factors = [cho_factor(jnp.eye(len(l), dtype=l.dtype) + hyper.lam1 * l)[0] for l in laplacians]
     graph_term = 1.0 if fixed else hyper.lam1 * jnp.sum(~mask, axis=0).astype(columns[0].dtype)
 
-    def unfinished(solution: Solution) -> Array:
-        return (solution.status == Status.RUNNING) & (solution.n_iter < max_iter)
+    def advance(state: State, made: Array, before: Array) -> tuple[State, Array, Array]:
+        state, value = step(columns, mask, factors, hyper, state, graph_term=graph_term)
+        return state, value, (made >= 2) & (jnp.abs(value - before) < hyper.tol)
 
-    def body(solution: Solution) -> Solution:
-        at = solution.n_iter
-        state, value = step(columns, mask, factors, hyper, solution.state, graph_term=graph_term)
-        small = jnp.abs(value - solution.history[at - 1]) < hyper.tol
-        ended = jnp.where((at >= 2) & small, Status.CONVERGED, Status.RUNNING)
-        status = jnp.where(jnp.isfinite(value), ended, Status.NONFINITE).astype(jnp.int32)
-        return Solution(state, status, at + 1, solution.history.at[at].set(value))
-
-    nothing = jnp.full((max_iter,), jnp.nan, columns[0].dtype)
-    begin = Solution(start, jnp.asarray(Status.RUNNING, jnp.int32), jnp.asarray(0, jnp.int32), nothing)
-    end = jax.lax.while_loop(unfinished, body, begin)
-    return end._replace(status=jnp.where(end.status == Status.RUNNING, Status.MAX_ITER, end.status).astype(jnp.int32))
+    return iterate(advance, start, jnp.asarray(jnp.nan, columns[0].dtype), max_iter)
 
 
 def solve(
@@ -304,12 +282,9 @@ def solve(
     return _solve(tuple(columns), mask, tuple(laplacians), hyper, start, fixed=fixed, max_iter=max_iter)
 
 
-def _check(columns: Columns, n_clusters: int, hyper: Hyper, n_neighbors: int, max_iter: int) -> None:
+def _check(columns: Columns, n_clusters: int, hyper: Hyper, n_neighbors: int) -> None:
     n = columns[0].shape[1]
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+    check_counts(n, n_clusters, n_neighbors)
     for v, x in enumerate(columns):
         if x.shape[0] < n_clusters:
             raise ValueError(f"view {v} has {x.shape[0]} features, fewer than n_clusters = {n_clusters}")
@@ -322,8 +297,6 @@ def _check(columns: Columns, n_clusters: int, hyper: Hyper, n_neighbors: int, ma
         raise ValueError(f"lam2 must be positive, got {hyper.lam2}")
     if hyper.r <= 1:
         raise ValueError(f"r must be greater than 1, got {hyper.r}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
 
 
 def fit(
@@ -409,7 +382,7 @@ def fit(
     """
     columns, present = observed_columns(views, mask)
     hyper = Hyper(lam1, lam2, lam3, r, tol)
-    _check(columns, n_clusters, hyper, n_neighbors, max_iter)
+    _check(columns, n_clusters, hyper, n_neighbors)
     start_key, kmeans_key = jax.random.split(key)
     laplacians = [feature_laplacian(x, n_neighbors) for x in columns]
     start = init(start_key, columns, present, n_clusters)

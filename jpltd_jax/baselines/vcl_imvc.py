@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float
 
-from jpltd_jax.admm import Status
-from jpltd_jax.baselines.base import BaselineResult
+from jpltd_jax.baselines.base import BaselineResult, Solution, iterate
 from jpltd_jax.baselines.graphs import adaptive_neighbors, project_rows_on_simplex, schatten_shrink
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.prox import Scalar, shrink_columns, singular_value_threshold, stiefel
@@ -63,18 +62,6 @@ class State(NamedTuple):
     Y4: Float[Array, "n n"]
     Y5: Float[Array, "m n c"]
     mu: Float[Array, ""]
-    iteration: Int[Array, ""]
-
-
-class Result(NamedTuple):
-    """Outcome of :func:`solve`."""
-
-    status: Int[Array, ""]
-    """A value of :class:`jpltd_jax.Status`."""
-    n_iter: Int[Array, ""]
-    history: Float[Array, "max_iter 5"]
-    """Largest absolute entries of the residuals of Y1 to Y5 after each iteration, NaN where no iteration was made."""
-    state: State
 
 
 def _pairs(mask: Bool[Array, "m n"]) -> Bool[Array, "m n n"]:
@@ -136,7 +123,6 @@ def initial_state(problem: Problem, graphs: Float[Array, "m n n"], embeddings: F
         Y4=common,
         Y5=embedding,
         mu=jnp.asarray(FIRST_PENALTY, graphs.dtype),
-        iteration=jnp.asarray(0, jnp.int32),
     )
 
 
@@ -209,31 +195,19 @@ def step(
     multipliers = (state.Y1, state.Y2, state.Y3, state.Y4, state.Y5)
     Y1, Y2, Y3, Y4, Y5 = (Y + mu * residual for Y, residual in zip(multipliers, residuals, strict=True))
     penalty = jnp.minimum(GROWTH * mu, LARGEST_PENALTY)
-    following = State(C, K, D, W, E, F, J, Y1, Y2, Y3, Y4, Y5, penalty, state.iteration + 1)
+    following = State(C, K, D, W, E, F, J, Y1, Y2, Y3, Y4, Y5, penalty)
     return following, jnp.stack([jnp.max(jnp.abs(residual)) for residual in residuals])
 
 
 @partial(jax.jit, static_argnames="max_iter")
-def _solve(problem: Problem, hyper: Hyper, start: State, *, max_iter: int) -> Result:
+def _solve(problem: Problem, hyper: Hyper, start: State, *, max_iter: int) -> Solution:
     factor = representation_factor(problem.data)
 
-    def unfinished(carry: tuple[State, Array, Array]) -> Array:
-        state, _, status = carry
-        return (status == Status.RUNNING) & (state.iteration < max_iter)
+    def advance(state: State, made: Array, before: Array) -> tuple[State, Array, Array]:
+        state, residuals = step(problem, hyper, factor, state)
+        return state, residuals, jnp.max(residuals) < hyper.tol
 
-    def body(carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
-        state, history, _ = carry
-        following, residuals = step(problem, hyper, factor, state)
-        worst = jnp.max(residuals)
-        ended = jnp.where(worst < hyper.tol, Status.CONVERGED, Status.RUNNING)
-        status = jnp.where(jnp.isfinite(worst), ended, Status.NONFINITE).astype(jnp.int32)
-        return following, history.at[state.iteration].set(residuals), status
-
-    blank = jnp.full((max_iter, 5), jnp.nan, problem.data.dtype)
-    running = jnp.asarray(Status.RUNNING, jnp.int32)
-    state, history, status = jax.lax.while_loop(unfinished, body, (start, blank, running))
-    status = jnp.where(status == Status.RUNNING, Status.MAX_ITER, status).astype(jnp.int32)
-    return Result(status, state.iteration, history, state)
+    return iterate(advance, start, jnp.full(5, jnp.nan, problem.data.dtype), max_iter)
 
 
 def solve(
@@ -243,7 +217,7 @@ def solve(
     hyper: Hyper,
     *,
     max_iter: int = 100,
-) -> Result:
+) -> Solution:
     """Solve from given graphs and embeddings: one compiled ``lax.while_loop`` of :func:`step`, for any ``hyper``.
 
     Parameters
@@ -269,8 +243,6 @@ def solve(
     >>> jax.vmap(run)(np.array([0.5, 1.0])).shape
     (2, 1, 8, 2)
     """
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, got {max_iter}")
     hyper = Hyper(*(jnp.asarray(x, problem.data.dtype) for x in hyper))
     return _solve(problem, hyper, initial_state(problem, graphs, embeddings), max_iter=max_iter)
 
