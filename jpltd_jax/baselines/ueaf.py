@@ -78,7 +78,9 @@ def feature_laplacian(columns: Float[Array, "d n"], n_neighbors: int) -> Float[A
            [-1.,  2., -1.],
            [ 0., -1.,  1.]], dtype=float32)
     """
-    return laplacian(knn_graph(columns.T, jnp.ones(columns.shape[0], bool), n_neighbors))
+    # XLA would evaluate all that follows from a constant mask while it compiles, which takes it up to a minute.
+    present = jax.lax.optimization_barrier(jnp.ones(columns.shape[0], bool))
+    return laplacian(knn_graph(columns.T, present, n_neighbors))
 
 
 def _symmetric(graph: Float[Array, "n n"]) -> Float[Array, "n n"]:
