@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 from protocol import HERE, METRICS, ORDERS, RATES, REPEATS, STORES, Case, load_case, mean_and_spread
-from tables import comparison, merge_csv, paper_numbers
+from tables import PAPER_SETS, comparison, markdown, merge_csv, paper_numbers
 
 import jpltd_jax as jj
 from jpltd_jax.baselines import METHODS, RECONSTRUCTIONS, BaselineResult
@@ -98,13 +98,34 @@ def labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return defaults + [row | {"label": f"{row['method']}, tuned"} for row in tuned]
 
 
+def condensed(rows: list[dict[str, Any]], printed: dict[str, str]) -> str:
+    """For every set a table of the accuracies of the first mask, all rates in a cell; - where there is no run."""
+    paper = paper_numbers(2)
+    found = {(row["set"], row["label"], row["order"], row["rate"]): row for row in rows if row["mask"] == 0}
+    header = ["accuracy (%) at rates " + " / ".join(map(str, RATES)), "paper"]
+    header += [f"{which}, {order}" for which in ("default", "best by labels") for order in ("file order", "shuffled")]
+    text = ""
+    for name in dict.fromkeys(row["set"] for row in rows):
+        lines = []
+        for m in NAMES:
+            cells = [[paper[NAMES[m], PAPER_SETS[name], rate, "accuracy"].mean for rate in RATES]]
+            for label in (m, f"{m}, tuned"):
+                for order in ORDERS:
+                    runs = [found.get((name, label, order, rate)) for rate in RATES]
+                    cells.append([None if run is None else run["accuracy"] for run in runs])
+            lines.append([printed[m], *(" / ".join("-" if x is None else f"{x:.1f}" for x in cell) for cell in cells)])
+        text += f"## {PAPER_SETS[name]}\n\n{markdown(header, lines)}\n"
+    return text
+
+
 def write_tables() -> str:
     rows = merge_csv(HERE / "table2_baselines.csv", read_rows(STORE), RUN)
     printed = {m: f"{name} (reconstructed)" if m in RECONSTRUCTIONS else name for m, name in NAMES.items()}
     methods = {m: (printed[m], NAMES[m]) for m in NAMES}
     methods |= {f"{m}, tuned": (f"{printed[m]}, best of {len(settings(m, 1))}", NAMES[m]) for m in NAMES}
     order = [label for m in NAMES for label in (m, f"{m}, tuned")]
-    table = comparison(labelled(rows), paper_numbers(2), {label: methods[label] for label in order})
+    rows = labelled(rows)
+    table = comparison(rows, paper_numbers(2), {label: methods[label] for label in order})
     text = f"""# Table 2: the methods JPLTD was compared with
 
 Scores in %, mean ± standard deviation over masks and 20 repeats of the method's last step (k-means or spectral
@@ -112,8 +133,9 @@ clustering). One mask a rate unless the line says more: for NGs the first publis
 mask i with seed i. Shuffled: samples and mask i under a permutation of seed i. Double precision. A line is for the
 defaults, no labels used, or for the best of some settings (`settings` in `table2_baselines.py`) by the labels,
 which is the paper's way. "(reconstructed)": written from the article without a program of the authors to compare with,
-so not a result of that method. An empty cell was not run; where only the shuffled cell is there, the method does not
-depend on the order (see `order_audit.md`).
+so not a result of that method. An empty cell was not run.
+
+{condensed(rows, printed)}## All scores
 
 {table}"""
     (HERE / "table2_baselines.md").write_text(text)

@@ -178,6 +178,7 @@ def init(
     return State(projection, big, small, big, big, small, big, rho, jnp.asarray(0, jnp.int32))
 
 
+@partial(jax.jit, static_argnames=("variant", "order", "norm_scale"))
 def step(
     problem: Problem,
     hyper: Hyper,

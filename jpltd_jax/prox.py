@@ -4,8 +4,9 @@ One convention::
 
     prox_{tau f}(v) = argmin_x  tau f(x) + 1/2 ||x - v||_F^2,      tau >= 0.
 
-All are pure, jit- and vmap-able, and differentiable without NaN also at zero and at repeated singular values (where the
-operator has a kink, one element of its generalised derivative is returned). A NaN in ``v`` or ``tau`` stays visible.
+All are pure, compiled by ``jax.jit``, vmap-able, and differentiable without NaN also at zero and at repeated singular
+values (where the operator has a kink, one element of its generalised derivative is returned). A NaN in ``v`` or ``tau``
+stays visible.
 """
 
 import functools
@@ -29,6 +30,7 @@ def _divide(numerator: Array, denominator: Array, otherwise: Array | float) -> A
     return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1, denominator))
 
 
+@jax.jit
 def soft_threshold(v: Float[Array, "*shape"], tau: Scalar | Float[Array, "*#shape"]) -> Float[Array, "*shape"]:
     """Prox of f(x) = sum_i |x_i|: sign(v) max(|v| - tau, 0), written as v - clip(v, -tau, tau).
 
@@ -42,6 +44,7 @@ def soft_threshold(v: Float[Array, "*shape"], tau: Scalar | Float[Array, "*#shap
     return v - jnp.clip(v, -tau, tau)
 
 
+@functools.partial(jax.jit, static_argnames="axis")
 def shrink_columns(v: Float[Array, "*shape"], tau: Scalar, *, axis: int = -2) -> Float[Array, "*shape"]:
     """Prox of the l2,1 norm f(x) = sum_j ||x_j||_2: each column scaled by max(1 - tau / ||v_j||_2, 0).
 
@@ -86,25 +89,15 @@ def _singular_tangent(
 
 
 @jax.custom_jvp
-def singular_value_threshold(
+def _threshold_singular_values(
     v: Inexact[Array, "*batch p q"], tau: Scalar | Float[Array, "*batch"]
 ) -> Inexact[Array, "*batch p q"]:
-    """Prox of the nuclear norm: u diag(max(s - tau, 0)) v^H of the thin SVD.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from jpltd_jax.prox import singular_value_threshold
-    >>> singular_value_threshold(jnp.diag(jnp.array([3.0, 0.5])), 1.0)
-    Array([[2., 0.],
-           [0., 0.]], dtype=float32)
-    """
     u, s, vh = jnp.linalg.svd(v, full_matrices=False)
     return (u * jnp.maximum(s - jnp.asarray(tau)[..., None], 0)[..., None, :]) @ vh
 
 
-@singular_value_threshold.defjvp
-def _singular_value_threshold_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+@_threshold_singular_values.defjvp
+def _threshold_singular_values_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (v, tau), (dv, dtau) = primals, tangents
     tau, dtau = jnp.asarray(tau)[..., None], jnp.asarray(dtau)[..., None, None]
     u, s, vh = jnp.linalg.svd(v, full_matrices=False)
@@ -119,6 +112,23 @@ def _singular_value_threshold_jvp(primals: tuple, tangents: tuple) -> tuple[Arra
     skew = _divide(value[..., :, None] + value[..., None, :], s[..., :, None] + s[..., None, :], at_zero)
     tangent = _singular_tangent(u, vh, dv, symmetric, skew) - dtau * ((u * above[..., None, :]) @ vh)
     return (u * value[..., None, :]) @ vh, tangent
+
+
+@jax.jit
+def singular_value_threshold(
+    v: Inexact[Array, "*batch p q"], tau: Scalar | Float[Array, "*batch"]
+) -> Inexact[Array, "*batch p q"]:
+    """Prox of the nuclear norm: u diag(max(s - tau, 0)) v^H of the thin SVD.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import singular_value_threshold
+    >>> singular_value_threshold(jnp.diag(jnp.array([3.0, 0.5])), 1.0)
+    Array([[2., 0.],
+           [0., 0.]], dtype=float32)
+    """
+    return _threshold_singular_values(v, tau)
 
 
 def _shrink_by_svd(d: Inexact[Array, "p q s"], tau: Scalar) -> Inexact[Array, "p q s"]:
@@ -193,6 +203,7 @@ def _shrink_groups(v: Float[Array, "p q n"], tau: Scalar, transform: Grouped) ->
     return _apply_to_slices(rest, v) + transform.inverse(_apply_to_slices(of_vectors - rest, d), v.shape[-1])
 
 
+@functools.partial(jax.jit, static_argnames="method")
 def tubal_shrink(
     v: Float[Array, "p q n"],
     tau: Scalar,
@@ -295,6 +306,7 @@ def _polar_factor_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     return u @ vh, _singular_tangent(u, vh, dv, jnp.zeros_like(total), _divide(jnp.full_like(total, 2), total, 0.0))
 
 
+@jax.jit
 def stiefel(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k d"]:
     """Nearest orthonormal frame: argmin ||x - v||_F subject to x x^T = I_k, the polar factor u v^T of the thin SVD.
 
