@@ -48,7 +48,7 @@ def paper_numbers(table: int) -> dict[tuple[str, str, float, str], Score]:
 
 def _number(text: str) -> Any:
     try:
-        return float(text)
+        return int(text) if text.isdecimal() else float(text)
     except ValueError:
         return text
 
