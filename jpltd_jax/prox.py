@@ -270,7 +270,7 @@ def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k 
         factor = jnp.linalg.cholesky(grams)
         return product(jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True), q)
 
-    def precondition(carry: tuple[int, Array, Array]) -> tuple[int, Array, Array]:
+    def precondition(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         passes, q, grams = carry
         shift = 4 * eps * jnp.trace(grams, axis1=-2, axis2=-1)
         q = divide(q, grams + shift[..., None, None] * eye)
@@ -278,7 +278,7 @@ def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k 
 
     start = v / jnp.max(jnp.abs(v), axis=(-2, -1), keepdims=True)
     passes = jax.lax.while_loop(
-        lambda carry: ~near_identity(carry[2], 0.1) & (carry[0] < 4), precondition, (0, start, gram(start))
+        lambda carry: ~near_identity(carry[2], 0.1) & (carry[0] < 4), precondition, (jnp.asarray(0), start, gram(start))
     )
     q = divide(*passes[1:])
 
