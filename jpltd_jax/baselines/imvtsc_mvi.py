@@ -150,7 +150,7 @@ def _update_graphs(columns: Views, hyper: Hyper, state: State) -> Float[Array, "
         y = x + e
         unconstrained.append(_solve_ridge(y, ridge, mu, target + y.T @ (mu * (y - b) + c)))
     off_diagonal = ~jnp.eye(state.Z.shape[-1], dtype=bool)
-    return project_rows_on_simplex(jnp.stack(unconstrained), off_diagonal).astype(state.Z.dtype)
+    return project_rows_on_simplex(jnp.stack(unconstrained), off_diagonal)
 
 
 def _infer_missing(

@@ -211,7 +211,7 @@ def step(
         ratio = squared_distances(state.spectrum, state.spectrum) / jnp.maximum(distances, SMALLEST_DISTANCE)
         target = -hyper.lam3 / (2 * hyper.lam2 * jnp.sum(powers)) * ratio
         others = ~jnp.eye(len(target), dtype=bool)
-        graph = project_rows_on_simplex(target, others).astype(target.dtype)
+        graph = project_rows_on_simplex(target, others)
         eigenvalues, spectrum = _smallest_eigenpairs(graph, len(embedding))
         updates = [_update_view(y, mask[:, v], factors[v], embedding) for v, y in enumerate(state.completed)]
         completed, bases, losses = zip(*updates, strict=True)

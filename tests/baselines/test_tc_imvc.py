@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from optax.projections import projection_simplex
 from sklearn.metrics import adjusted_rand_score
 
 from jpltd_jax import Status
@@ -169,6 +170,23 @@ def test_simplex_projection_is_nearest(seed, scale):
     at_y = np.sum(towards * y, axis=-1, keepdims=True)
     assert (y >= 0).all()
     assert (at_vertices <= at_y + 1e-9 * scale)[:, 1:].all()
+
+
+@settings(max_examples=10)
+@given(seed=seeds, n=st.integers(1, 40), scale=st.sampled_from([1e-3, 1.0, 1e3]), dtype=st.sampled_from(["f4", "f8"]))
+def test_simplex_projection_agrees_with_sorting(seed, n, scale, dtype):
+    """Also where entries tie, and in both precisions."""
+    x = jnp.asarray(scale * np.random.default_rng(seed).integers(-3, 4, size=(5, n)), dtype)
+    y = project_rows_on_simplex(x, jnp.ones(n, bool))
+    assert y.dtype == x.dtype
+    expected = jax.vmap(projection_simplex)(x)
+    np.testing.assert_allclose(y, expected, atol=8 * n * scale * jnp.finfo(x.dtype).eps)
+
+
+def test_simplex_projection_of_nan_is_nan():
+    y = project_rows_on_simplex(jnp.array([[jnp.nan, 1.0], [0.3, 0.2]]), jnp.ones(2, bool))
+    assert np.isnan(y[0]).any()
+    np.testing.assert_allclose(y[1], [0.55, 0.45], atol=1e-15)
 
 
 @settings(max_examples=10)
