@@ -110,6 +110,13 @@ def _has_projection(variant: Variant) -> bool:
     return variant in ("full", "B")
 
 
+def _check_start(latent_dim: int | None, variant: Variant, w_init: Start) -> None:
+    _check_choice("variant", variant, Variant)
+    _check_choice("w_init", w_init, Start)
+    if _has_projection(variant) and (latent_dim is None or latent_dim < 1):
+        raise ValueError(f"variant {variant!r} needs latent_dim >= 1, got {latent_dim}")
+
+
 def _has_sparse_part(variant: Variant) -> bool:
     return variant in ("full", "N")
 
@@ -162,13 +169,10 @@ def init(
     >>> jj.init(problem, jj.Hyper(lam=1.0, theta=0.1), latent_dim=2).W.shape
     (2, 2, 5)
     """
-    _check_choice("variant", variant, Variant)
-    _check_choice("w_init", w_init, Start)
+    _check_start(latent_dim, variant, w_init)
     m, r, n = problem.data.shape
     dtype = problem.data.dtype
     if _has_projection(variant):
-        if latent_dim is None or latent_dim < 1:
-            raise ValueError(f"variant {variant!r} needs latent_dim >= 1, got {latent_dim}")
         projection = first_projection(problem, latent_dim, w_init)
     else:
         projection = jnp.broadcast_to(jnp.eye(r, dtype=dtype), (m, r, r))
@@ -388,8 +392,11 @@ def check_options(
     _check_choice("norm_scale", norm_scale, NormScale)
     if max_iter < 1:
         raise ValueError(f"max_iter must be at least 1, got {max_iter}")
+    _check_start(latent_dim, variant, w_init)
+    if init_state is None:
+        return
     expected = jax.eval_shape(partial(init, problem, hyper, latent_dim=latent_dim, variant=variant, w_init=w_init))
-    for name, have, want in zip(State._fields, init_state or (), expected, strict=False):
+    for name, have, want in zip(State._fields, init_state, expected, strict=True):
         if have.shape != want.shape or have.dtype != want.dtype:
             raise ValueError(
                 f"init.{name} is {have.dtype}{have.shape}, but this problem needs {want.dtype}{want.shape}"

@@ -8,7 +8,7 @@ samples, and so are E and the multiplier J1. The dictionary is all samples, as i
 """
 
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_factor, cho_solve
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from jpltd_jax.prox import Scalar, shrink_columns, stiefel
@@ -64,7 +64,9 @@ def update_graph(
     """
     m, k, _ = dictionary.shape
     eye = jnp.broadcast_to(jnp.eye(k, dtype=dictionary.dtype), (m, k, k))
-    inverse = cho_solve(cho_factor(eye + dictionary @ jnp.swapaxes(dictionary, -1, -2)), eye)
+    factor = jnp.linalg.cholesky(eye + dictionary @ jnp.swapaxes(dictionary, -1, -2))
+    inverse_factor = solve_triangular(factor, eye, lower=True)
+    inverse = jnp.swapaxes(inverse_factor, -1, -2) @ inverse_factor
     y = inverse @ (target - represent(dictionary, mask, split_target))
     return split_target + jnp.einsum("vki,vkj->vij", y, dictionary), target - y
 

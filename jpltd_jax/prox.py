@@ -183,6 +183,43 @@ def _shrink_by_gram_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     return _shrink_by_gram(*primals), jax.jvp(_shrink_by_svd, primals, tangents)[1]
 
 
+def _mirror(half: Inexact[Array, "*batch s"], n: int) -> Inexact[Array, "*batch n"]:
+    """All n slices of a real tensor's Fourier transform from the first n // 2 + 1: slice n - i is conj(slice i)."""
+    return jnp.concatenate([half, jnp.conj(half[..., (n - 1) // 2 : 0 : -1])], axis=-1)
+
+
+@jax.custom_jvp
+def _shrink_fourier(v: Float[Array, "p q n"], tau: Scalar) -> Float[Array, "p q n"]:
+    """Shrink by the Gram matrices of the Fourier slices, with two real rows a and b as one complex row a + ib.
+
+    A slice is shrunk by a matrix that acts on all rows alike, so on a + ib as on a and b. In the mean of the Gram
+    matrices of slice i and, conjugated, of slice n - i the products of a with b cancel: it is the one of the real rows.
+    This takes two thirds of the time of real transforms there and back, of which the one back is slow on CPUs.
+    """
+    p, q, n = v.shape
+    if p > q:
+        return jnp.swapaxes(_shrink_fourier(jnp.swapaxes(v, 0, 1), tau), 0, 1)
+    first = (q + 1) // 2
+    imaginary = jnp.pad(v[:, first:], ((0, 0), (0, q % 2), (0, 0)))
+    slices = jnp.fft.fft(jax.lax.complex(v[:, :first], imaginary))
+    grams = slice_grams(slices)
+    half = n // 2 + 1
+    opposite = jnp.roll(grams[..., ::-1], 1, axis=-1)
+    shrinkage = _shrinkage((grams[..., :half] + jnp.conj(opposite[..., :half])) / 2, tau)
+    shrunk = jnp.fft.ifft(_apply_to_slices(_mirror(shrinkage, n), slices))
+    return jnp.concatenate([shrunk.real, shrunk.imag[:, : q - first]], axis=1)
+
+
+@_shrink_fourier.defjvp
+def _shrink_fourier_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    n = primals[0].shape[-1]
+
+    def by_svd(v: Array, tau: Array) -> Array:
+        return Fourier().inverse(_shrink_by_svd(Fourier().forward(v), tau), n)
+
+    return _shrink_fourier(*primals), jax.jvp(by_svd, primals, tangents)[1]
+
+
 def grouped_grams(d: Float[Array, "p q s"], v: Float[Array, "p q n"], transform: Grouped) -> Float[Array, "p p g"]:
     """Gram matrices of the slices of v under ``transform``, with d = transform.forward(v); the last is the rest's."""
     grams = slice_grams(d)
@@ -223,7 +260,7 @@ def tubal_shrink(
     tau
         Threshold.
     transform
-        Default: :class:`jpltd_jax.transforms.Fourier`, of which only the half spectrum is computed.
+        Default: :class:`jpltd_jax.transforms.Fourier`.
     method
         ``"gram"`` gets the shrinkage from the small min(p, q) x min(p, q) Gram matrices: fast, with an absolute error
         of about eps s_max min(s_max / tau, eps**-0.5) in a slice with largest singular value s_max. ``"svd"``
@@ -243,8 +280,10 @@ def tubal_shrink(
         if method == "svd":
             raise ValueError("a Grouped transform needs method='gram'")
         return _shrink_groups(v, tau, transform)
-    shrink = _shrink_by_gram if method == "gram" else _shrink_by_svd
     transform = transform or Fourier()
+    if method == "gram" and isinstance(transform, Fourier):
+        return _shrink_fourier(v, tau)
+    shrink = _shrink_by_gram if method == "gram" else _shrink_by_svd
     return transform.inverse(shrink(transform.forward(v), tau), v.shape[-1])
 
 
