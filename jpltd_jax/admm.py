@@ -172,7 +172,7 @@ def init(
     _check_start(latent_dim, variant, w_init)
     m, r, n = problem.data.shape
     dtype = problem.data.dtype
-    if _has_projection(variant):
+    if latent_dim is not None and _has_projection(variant):
         projection = first_projection(problem, latent_dim, w_init)
     else:
         projection = jnp.broadcast_to(jnp.eye(r, dtype=dtype), (m, r, r))

@@ -8,10 +8,9 @@ samples, and so are E and the multiplier J1. The dictionary is all samples, as i
 """
 
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from jpltd_jax.prox import Scalar, shrink_columns, stiefel
+from jpltd_jax.prox import Scalar, inverse_cholesky, shrink_columns, stiefel
 
 
 def represent(
@@ -62,11 +61,9 @@ def update_graph(
     and, on observed samples, Y = S^-1 (target - D split_target): G = split_target + D^T Y and D G = target - Y. One
     k x k Cholesky factor per view instead of the paper's n x n Sylvester equation.
     """
-    m, k, _ = dictionary.shape
-    eye = jnp.broadcast_to(jnp.eye(k, dtype=dictionary.dtype), (m, k, k))
-    factor = jnp.linalg.cholesky(eye + dictionary @ jnp.swapaxes(dictionary, -1, -2))
-    inverse_factor = solve_triangular(factor, eye, lower=True)
-    inverse = jnp.swapaxes(inverse_factor, -1, -2) @ inverse_factor
+    eye = jnp.eye(dictionary.shape[1], dtype=dictionary.dtype)
+    factor = inverse_cholesky(eye + dictionary @ jnp.swapaxes(dictionary, -1, -2))
+    inverse = jnp.swapaxes(factor, -1, -2) @ factor
     y = inverse @ (target - represent(dictionary, mask, split_target))
     return split_target + jnp.einsum("vki,vkj->vij", y, dictionary), target - y
 

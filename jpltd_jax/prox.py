@@ -10,15 +10,18 @@ stays visible.
 """
 
 import functools
-from typing import Literal
+import math
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Inexact
+from jaxtyping import Array, Bool, Float, Inexact
 
 from jpltd_jax.transforms import AnyTransform, Fourier, Grouped
 
 Scalar = Float[Array, ""] | float
+T = TypeVar("T")
 
 MOST_UNROLLED = 8
 """Up to this many rows, products of slices are written out pair by pair: several times faster than batched matmuls."""
@@ -287,6 +290,21 @@ def tubal_shrink(
     return transform.inverse(shrink(transform.forward(v), tau), v.shape[-1])
 
 
+def _product(a: Float[Array, "*batch p q"], b: Float[Array, "*batch q r"]) -> Float[Array, "*batch p r"]:
+    return jnp.matmul(a, b, precision="highest")
+
+
+def _row_products(x: Float[Array, "*batch k d"]) -> Float[Array, "*batch k k"]:
+    return _product(x, jnp.swapaxes(x, -1, -2))
+
+
+def inverse_cholesky(grams: Float[Array, "*batch k k"]) -> Float[Array, "*batch k k"]:
+    """l^-1 of the Cholesky factors grams = l l^T: with it, dividing by l or by grams is a product."""
+    factor = jnp.linalg.cholesky(grams)
+    eye = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+    return jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+
+
 def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k k"], Float[Array, "*batch k d"]]:
     """Factors l, q of v = l q with orthonormal rows of q, k <= d, by products and k x k Cholesky factors.
 
@@ -296,45 +314,89 @@ def _row_factors(v: Float[Array, "*batch k d"]) -> tuple[Float[Array, "*batch k 
     Householder's QR.
     """
     k, eps = v.shape[-2], float(jnp.finfo(v.dtype).eps)
-    eye = jnp.broadcast_to(jnp.eye(k, dtype=v.dtype), (*v.shape[:-1], k))
-    product = functools.partial(jnp.matmul, precision="highest")
-
-    def gram(q: Array) -> Array:
-        return product(q, jnp.swapaxes(q, -1, -2))
+    eye = jnp.eye(k, dtype=v.dtype)
 
     def near_identity(grams: Array, tolerance: float) -> Array:
         return jnp.all(jnp.abs(grams - eye) < tolerance)
 
-    def divide(q: Array, grams: Array) -> Array:
-        factor = jnp.linalg.cholesky(grams)
-        return product(jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True), q)
-
     def precondition(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         passes, q, grams = carry
         shift = 4 * eps * jnp.trace(grams, axis1=-2, axis2=-1)
-        q = divide(q, grams + shift[..., None, None] * eye)
-        return passes + 1, q, gram(q)
+        q = _product(inverse_cholesky(grams + shift[..., None, None] * eye), q)
+        return passes + 1, q, _row_products(q)
 
-    start = v / jnp.max(jnp.abs(v), axis=(-2, -1), keepdims=True)
-    passes = jax.lax.while_loop(
-        lambda carry: ~near_identity(carry[2], 0.1) & (carry[0] < 4), precondition, (jnp.asarray(0), start, gram(start))
-    )
-    q = divide(*passes[1:])
+    start = (jnp.asarray(0), v, _row_products(v))
+    _, q, grams = jax.lax.while_loop(lambda carry: ~near_identity(carry[2], 0.1) & (carry[0] < 4), precondition, start)
+    q = _product(inverse_cholesky(grams), q)
 
     def householder() -> tuple[Array, Array]:
         q, r = jnp.linalg.qr(jnp.swapaxes(v, -1, -2))
         return jnp.swapaxes(r, -1, -2), jnp.swapaxes(q, -1, -2)
 
-    return jax.lax.cond(near_identity(gram(q), 64 * eps), lambda: (product(v, jnp.swapaxes(q, -1, -2)), q), householder)
+    orthonormal = near_identity(_row_products(q), 64 * eps)
+    return _unless(orthonormal, (_product(v, jnp.swapaxes(q, -1, -2)), q), householder)
+
+
+def _unless(done: Bool[Array, ""], value: T, otherwise: Callable[[], T]) -> T:
+    """``value`` if done, else ``otherwise()``. Unlike ``lax.cond``, under vmap it is left out where all are done."""
+    return jax.lax.while_loop(lambda carry: ~carry[0], lambda _: (jnp.asarray(True), otherwise()), (done, value))[1]
+
+
+def _halley_weights(smallest: float) -> list[tuple[float, float, float]]:
+    """Weights a, b, c with which s <- s (a + b s^2) / (1 + c s^2) takes [smallest, 1] to 1 in the fewest steps."""
+    weights = []
+    while smallest < 1 - 1e-6:
+        d = (4 * (1 - smallest**2) / smallest**4) ** (1 / 3)
+        root = math.sqrt(1 + d)
+        a = root + math.sqrt(8 - 4 * d + 8 * (2 - smallest**2) / (smallest**2 * root)) / 2
+        b = (a - 1) ** 2 / 4
+        c = a + b - 1
+        weights.append((a, b, c))
+        smallest *= (a + b * smallest**2) / (1 + c * smallest**2)
+    return weights
+
+
+LEAST_SINGULAR_VALUE = 0.02
+"""Down to this share of the largest one, three of Halley's steps lose no digits: c would grow as the square."""
+
+HALLEY_WEIGHTS = _halley_weights(LEAST_SINGULAR_VALUE)
+
+
+def _halley_polar_factor(
+    x: Float[Array, "*batch k d"], grams: Float[Array, "*batch k k"]
+) -> Float[Array, "*batch k d"]:
+    """Polar factor of x with singular values in [LEAST_SINGULAR_VALUE, 1], from x and x x^T.
+
+    Halley's iteration with dynamical weights, x <- (b/c I + (a - b/c) (I + c x x^T)^-1) x, then one step of Newton and
+    Schulz: products and k x k Cholesky factors (Nakatsukasa, Bai, Gygi, SIAM J. Matrix Anal. Appl. 31, 2010).
+    """
+    eye = jnp.eye(x.shape[-2], dtype=x.dtype)
+    for a, b, c in HALLEY_WEIGHTS:
+        factor = inverse_cholesky(eye + c * grams)
+        inverse = _product(jnp.swapaxes(factor, -1, -2), factor)
+        x = b / c * x + (a - b / c) * _product(inverse, x)
+        grams = _row_products(x)
+    return x - _product(grams - eye, x) / 2
 
 
 @jax.custom_jvp
 def _polar_factor(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k d"]:
     if v.shape[-2] > v.shape[-1]:
         return jnp.swapaxes(_polar_factor(jnp.swapaxes(v, -1, -2)), -1, -2)
-    l, q = _row_factors(v)
-    u, _, vh = jnp.linalg.svd(l)
-    return jnp.matmul(jnp.matmul(u, vh, precision="highest"), q, precision="highest")
+    x = v / jnp.max(jnp.abs(v), axis=(-2, -1), keepdims=True)
+    grams = _row_products(x)
+    bound = jnp.sqrt(jnp.linalg.norm(_row_products(grams), axis=(-2, -1), keepdims=True))
+    x, grams = x / jnp.sqrt(bound), grams / bound
+    shifted = grams - LEAST_SINGULAR_VALUE**2 * jnp.eye(v.shape[-2], dtype=v.dtype)
+    well_conditioned = jnp.all(jnp.isfinite(jnp.linalg.cholesky(shifted)))
+
+    def by_svd() -> Array:
+        l, q = _row_factors(x)
+        u, _, vh = jnp.linalg.svd(l)
+        return _product(_product(u, vh), q)
+
+    by_products = _unless(~well_conditioned, x, lambda: _halley_polar_factor(x, grams))
+    return _unless(well_conditioned, by_products, by_svd)
 
 
 @_polar_factor.defjvp

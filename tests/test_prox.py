@@ -325,6 +325,20 @@ def test_stiefel_of_a_batch_with_dependent_rows_in_one(dtype):
         np.testing.assert_allclose(np.vdot(frame, v), np.linalg.svd(v, compute_uv=False).sum(), rtol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stiefel_where_its_two_methods_meet(dtype):
+    """Around the worst condition that products alone can do, at any scale, alone and where vmap needs both."""
+    conditions = np.array([1.0, 20, 45, 49, 51, 55, 100, 1e4])
+    exact = [with_singular_values(7, 8, 20, np.geomspace(1, 1 / c, 8)) for c in conditions]
+    v = (np.stack(exact) * np.geomspace(1e-15, 1e15, 8)[:, None, None]).astype(dtype)
+    u, _, vh = np.linalg.svd(v.astype(np.float64), full_matrices=False)
+    tolerance = 50 * np.finfo(dtype).eps * conditions[:, None, None]
+    mapped = jax.jit(jax.vmap(prox.stiefel))(v)
+    assert (np.abs(mapped - u @ vh) < tolerance).all()
+    for alone, together in zip(v, mapped, strict=True):
+        np.testing.assert_allclose(prox.stiefel(alone), together, atol=10 * np.finfo(dtype).eps)
+
+
 def test_stiefel_batches():
     v = jnp.asarray(np.random.default_rng(4).normal(size=(3, 2, 4))).at[1].set(0)
     np.testing.assert_allclose(jax.vmap(prox.stiefel)(v), prox.stiefel(v), atol=1e-13)
