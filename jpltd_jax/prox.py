@@ -299,7 +299,16 @@ def _row_products(x: Float[Array, "*batch k d"]) -> Float[Array, "*batch k k"]:
 
 
 def inverse_cholesky(grams: Float[Array, "*batch k k"]) -> Float[Array, "*batch k k"]:
-    """l^-1 of the Cholesky factors grams = l l^T: with it, dividing by l or by grams is a product."""
+    """l^-1 of the Cholesky factors grams = l l^T: with it, dividing by l or by grams is a product.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.prox import inverse_cholesky
+    >>> inverse_cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
+    Array([[ 0.5,  0. ],
+           [-0.5,  1. ]], dtype=float32)
+    """
     factor = jnp.linalg.cholesky(grams)
     eye = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
     return jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)

@@ -70,7 +70,7 @@ def project_rows_on_simplex(x: Float[Array, "*batch n"], allowed: Bool[Array, "*
 
     y = max(x - t, 0) where sum max(x - t, 0) = 1 over the allowed entries. The sum is convex and falls with t: Newton's
     method from below, t <- (sum of the entries above t - 1) / their number, rises to the root and is there after
-    finitely many steps. That is a few passes over x; sorting the rows takes ten times as long. Rows are shifted so that
+    finitely many steps. That is a few passes over x; on CPUs sorting takes ten times as long. Rows are shifted so that
     their largest allowed entry is 0; then t is between -1 and 0, and -2 stands for what is not allowed.
 
     Examples
