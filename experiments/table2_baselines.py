@@ -45,7 +45,7 @@ DEAR = ("tc_imvc",)
 
 
 def settings(method: str, n_clusters: int) -> list[dict[str, float]]:
-    """The defaults, as an empty setting, and others from the ranges that the methods' authors name."""
+    """The defaults, as an empty setting, and others: from the authors' ranges or, in the last three, by trying."""
     others: dict[str, list[dict[str, float]]] = {
         "ueaf": [
             {"lam1": a, "lam2": b}
