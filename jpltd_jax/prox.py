@@ -366,7 +366,7 @@ def _halley_weights(smallest: float) -> list[tuple[float, float, float]]:
 
 
 LEAST_SINGULAR_VALUE = 0.02
-"""Down to this share of a bound of the largest one Halley's steps lose less than a digit; below, c and the loss grow."""
+"""Down to this share of a bound of the largest one Halley's steps lose less than a digit; below, they lose more."""
 
 HALLEY_WEIGHTS = _halley_weights(LEAST_SINGULAR_VALUE)
 
