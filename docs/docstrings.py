@@ -1,62 +1,75 @@
-"""The package's docstrings: which names lack one, and their plain formulas made safe for reStructuredText."""
+"""The package's docstrings: which names lack one, where names are at home, formulas made safe for reStructuredText."""
 
 import importlib
-import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 from docutils import nodes
+from jaxtyping import ArrayLike
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
+from sphinx.util.typing import stringify_annotation
 
 import jpltd_jax
+from jpltd_jax import _types
 
-NOT_LIBRARY = {"jpltd_jax.__main__", "jpltd_jax.cli"}
-
-KEPT = re.compile(r"^\s*\* |``.+?``|:[\w:]+:`[^`]+`|(?<!\*)\*\*\w[^*]*\*\*|\\.|`[^`]+`_?")
+KEPT = re.compile(r"^\s*(:\w+: )?\s*\* |``.+?``|\(\*.+\*\)|:[\w:]+:`[^`]+`|(?<!\*)\*\*\w[^*]*\*\*|\\.|`[^`]+`_?")
 """Markup, which stays as it is."""
 
 SPECIAL = re.compile(r"[*|`]|_(?![A-Za-z0-9])")
 """What formulas in plain text contain and reStructuredText would take for markup."""
 
+EMPTY_COMMENT = ["..", ""]
 
-def public_modules() -> list[ModuleType]:
-    """All modules of the package that people import, in alphabetical order."""
-    found = pkgutil.walk_packages(jpltd_jax.__path__, "jpltd_jax.")
-    return [importlib.import_module(info.name) for info in found if info.name not in NOT_LIBRARY]
-
-
-def _own_public(holder: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(holder).items():
-        inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        if name.startswith("_") or not (callable(inner) or isinstance(inner, property)):
-            continue
-        if inspect.ismodule(holder) and getattr(inner, "__module__", None) != holder.__name__:
-            continue
-        if inspect.isclass(inner) or inspect.isroutine(inner) or isinstance(inner, property) or hasattr(inner, "lower"):
-            yield name, inner
+TYPES = {"jpltd_jax._types.Key": _types.Key, "jpltd_jax._types.Scalar": _types.Scalar, "jaxtyping.ArrayLike": ArrayLike}
+"""Unions that signatures show by name."""
 
 
-def _is_bare(name: str, value: Any) -> bool:
-    """No docstring of its own, or the one that NamedTuple and dataclass make up."""
-    text = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
-    return not text or text.startswith(f"{name}(")
+def public_modules(package: ModuleType = jpltd_jax) -> list[ModuleType]:
+    """The modules directly in a package that people import, in alphabetical order."""
+    names = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_")]
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names if name != "cli"]
 
 
-def undocumented() -> list[str]:
-    """Full names of modules, functions, classes, methods and properties without a docstring."""
-    bare = []
-    for module in public_modules():
-        if not module.__doc__:
-            bare.append(module.__name__)
-        for name, value in _own_public(module):
-            if _is_bare(name, value):
-                bare.append(f"{module.__name__}.{name}")
-            if inspect.isclass(value):
-                methods = _own_public(value)
-                bare += [f"{module.__name__}.{name}.{m}" for m, method in methods if _is_bare(m, method)]
-    return bare
+def homes() -> list[ModuleType]:
+    """The public modules that define names, which packages only pass on."""
+    found = public_modules()
+    for package in [module for module in found if hasattr(module, "__path__")]:
+        found += public_modules(package)
+    return [module for module in found if not hasattr(module, "__path__")]
+
+
+def every_name_is_described(app: object, env: BuildEnvironment) -> None:
+    """Stop at a name in ``__all__`` that is not on a page, which happens to names without a docstring."""
+    names = [f"{module.__name__}.{name}" for module in homes() for name in module.__all__]
+    bare = [name for name in names if name not in env.domains["py"].objects]
+    if bare:
+        raise ExtensionError("public names without a docstring: " + ", ".join(bare))
+
+
+def homes_of_short_names() -> dict[str, str]:
+    """Full name of everything that ``import jpltd_jax as jj`` gives, by its name there; modules are left out."""
+    return {
+        name: f"{module.__name__}.{name}"
+        for module in homes()
+        for name in module.__all__
+        if name in jpltd_jax.__all__ and getattr(jpltd_jax, name) is getattr(module, name)
+    }
+
+
+def by_short_name(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element
+) -> nodes.reference | None:
+    """Resolve ``jpltd_jax.cluster`` to where it is described."""
+    short = re.fullmatch(r"jpltd_jax\.(\w+)(.*)", node["reftarget"])
+    home = homes_of_short_names().get(short[1]) if short else None
+    if home is None:
+        return None
+    target = home + short[2]
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, node["reftype"], target, node, content)
 
 
 def _escape(line: str) -> str:
@@ -70,9 +83,10 @@ def _escape(line: str) -> str:
 def as_rst(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Escape formulas in the running text; literal blocks and doctests stay as they are.
 
-    Fields of named tuples say nothing but their number unless they have a docstring. Attributes that are described
-    together stay together.
+    Fields of named tuples say nothing but their number unless they have a docstring.
     """
+    if lines[:2] == EMPTY_COMMENT:
+        del lines[:2]
     if any(line.startswith("Alias for field number") for line in lines):
         lines.clear()
     literal_indent: int | None = None
@@ -88,19 +102,21 @@ def as_rst(app: object, what: str, name: str, obj: object, options: object, line
         doctest = doctest or line.lstrip().startswith(">>>")
         if doctest or line.lstrip().startswith(".. "):
             continue
-        lines[i] = _escape(re.sub(r"^:ivar [^:]+:", lambda field: ":ivar " + field[0][6:].replace(" ", ""), line))
+        lines[i] = _escape(line)
         if line.rstrip().endswith("::"):
             literal_indent = indent
 
 
 def whole_sentence(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Keep napoleon from taking what stands before a colon in the first line for a type: an empty comment before it."""
+    """Keep napoleon from taking what stands before a colon in the first line for a type."""
     if what in ("attribute", "data", "property"):
-        lines[:0] = ["..", ""]
+        lines[:0] = EMPTY_COMMENT
 
 
-def short_types(app: object, doctree: nodes.document) -> None:
-    """Show arrays by the name that people import them by."""
-    for text in list(doctree.findall(nodes.Text)):
-        if "jaxlib._jax." in text:
-            text.parent.replace(text, nodes.Text(text.replace("jaxlib._jax.", "")))
+def short_types(
+    app: object, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Show unions by name, and ``...`` for defaults without a notation, which Sphinx could not read."""
+    for short, union in TYPES.items():
+        signature = signature and signature.replace(stringify_annotation(union, "smart"), f"~{short}")
+    return signature and re.sub(r"<[^<>]*>", "...", signature), returned

@@ -1,31 +1,100 @@
-"""Pages that are made, not written: tutorials, the command line, the API and the baselines."""
+"""Pages that are made, not written: tutorials, the command line, the API and the methods."""
 
 import argparse
 import hashlib
 import inspect
-import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import docstrings
 
 import jpltd_jax
-from jpltd_jax import baselines, cli
+from jpltd_jax import cli
+from jpltd_jax.loop import Method
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "experiments" / "notebooks").glob("[0-9]_*.py"))
 
-AUTOMODULE = """```{{eval-rst}}
-.. automodule:: {name}
+LAYERS = {
+    "Mathematics": ["linalg", "transforms", "tensor", "prox", "optimality"],
+    "Data": ["views", "problem", "missing", "datasets"],
+    "Iteration": ["loop"],
+    "Clustering": ["graphs", "spectral", "metrics"],
+    "Methods": ["Methods <../methods/index>"],
+    "Drivers": ["pipeline", "sharding", "sweeps", "estimator", "audit", "plotting"],
+}
+"""Modules by layer. The build warns of a module that is in none."""
+
+API = """# API
+
+`import jpltd_jax as jj` gives these names. Everything else is in the modules below. Each layer uses the
+layers above it.
+
+```{eval-rst}
+.. autosummary::
+   :nosignatures:
+
+"""
+
+METHODS = """# Methods
+
+```{eval-rst}
+.. automodule:: jpltd_jax.methods
+   :no-inherited-members:
+
+.. autodata:: jpltd_jax.methods.METHODS
+   :no-value:
+```
+"""
+
+METHOD = """# {title}
+
+| | |
+| --- | --- |
+| verified | {verified} |
+| precision | {precision} |
+| start | {start} |
+| iterations | at most {max_iter}, unless `max_iter` says otherwise |
+
+As an estimator, as a function, and over a grid:
+
+```python
+import jax
+import jpltd_jax as jj
+
+labels = jj.Clusterer("{name}", n_clusters, random_state=0).fit_predict(views)
+found = jj.fit("{name}", views, mask, n_clusters, key=jax.random.key(0))
+grid = jj.grid({axes}, method="{name}")
+result = jj.sweep(jj.make_problem(views, mask), grid, n_clusters=n_clusters, key=jax.random.key(0))
+```
+
+```{{eval-rst}}
+.. automodule:: {module}
    :members:
-   :ignore-module-all:
+   :exclude-members: {record}
+
+.. autodata:: {record}
+   :no-value:
 ```
 """
 
 
 def _toctree(names: list[str]) -> str:
     return "\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(names) + "\n```\n"
+
+
+def _automodule(module: ModuleType) -> str:
+    """A module with what its ``__all__`` names; a package with its modules, which define what it passes on."""
+    start = f"```{{eval-rst}}\n.. automodule:: {module.__name__}\n"
+    if hasattr(module, "__path__"):
+        parts = [f"## {part.__name__}\n\n{_automodule(part)}" for part in docstrings.public_modules(module)]
+        return "\n".join([f"{start}   :no-inherited-members:\n```\n", *parts])
+    public = {name: getattr(module, name) for name in module.__all__}
+    wrapped = [name for name, x in public.items() if hasattr(x, "__wrapped__") and not inspect.isroutine(x)]
+    functions = "".join(f"\n.. autofunction:: {name}\n" for name in wrapped)
+    return f"{start}   :members:\n{functions}```\n"
 
 
 def _write(path: Path, text: str) -> None:
@@ -62,47 +131,41 @@ def write_command_line(folder: Path) -> None:
 
 
 def write_api(folder: Path) -> None:
-    """One page a module, and a table of the names that ``import jpltd_jax as jj`` gives."""
-    modules = [x for x in docstrings.public_modules() if not x.__name__.startswith("jpltd_jax.baselines")]
-    for module in modules:
-        name = module.__name__
-        _write(folder / f"{name.split('.')[-1]}.md", f"# {name}\n\n{AUTOMODULE.format(name=name)}")
-    rows = ["| name | what it is |", "| --- | --- |"]
-    for name in jpltd_jax.__all__:
-        value = getattr(jpltd_jax, name)
-        if not inspect.ismodule(value):
-            first = str(value.__doc__).splitlines()[0].replace("|", "\\|").replace("``", "`")
-            rows.append(f"| {{py:obj}}`jj.{name} <{value.__module__}.{value.__name__}>` | {_without_roles(first)} |")
-    text = ["# API", "`import jpltd_jax as jj` gives these names, and the modules below.", "\n".join(rows)]
-    _write(folder / "index.md", "\n\n".join(text) + "\n" + _toctree([x.__name__.split(".")[-1] for x in modules]))
+    """One page per module, the layers, and a table of the names that ``import jpltd_jax as jj`` gives."""
+    for module in docstrings.public_modules():
+        if module is not jpltd_jax.methods:
+            _write(folder / f"{module.__name__.split('.')[-1]}.md", f"# {module.__name__}\n\n{_automodule(module)}")
+    table = "\n".join(f"   ~{home}" for _, home in sorted(docstrings.homes_of_short_names().items()))
+    layers = [f"## {layer}\n{_toctree(modules)}" for layer, modules in LAYERS.items()]
+    _write(folder / "index.md", f"{API}{table}\n```\n\n" + "\n".join(layers))
 
 
-def _without_roles(text: str) -> str:
-    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("*", "\\*").replace("_{", "\\_{")
-
-
-def write_baselines(folder: Path) -> None:
-    """One page a method, from its module."""
-    pages = {}
-    for name, fit in baselines.METHODS.items():
-        module = inspect.getmodule(fit)
-        assert module is not None
-        pages.setdefault(module.__name__, []).append(name)
-    for module_name, names in pages.items():
-        short = module_name.split(".")[-1]
-        note = "What was verified, and against what, is in the notes of `fit`."
-        if baselines.RECONSTRUCTIONS.intersection(names):
-            note = "**A reconstruction**: no program or recorded run of the authors was there to compare with."
-        called = ", ".join(f'`jj.baselines.Baseline("{name}", n_clusters)`' for name in names)
-        text = f"# {short.upper().replace('_', '-')}\n\n{note}\n\n{called}\n\n{AUTOMODULE.format(name=module_name)}"
-        _write(folder / f"{short}.md", text)
-    shared = [f"jpltd_jax.baselines{x}" for x in ("", ".base", ".graphs")]
-    _write(folder / "shared.md", "# What they share\n\n" + "\n".join(AUTOMODULE.format(name=x) for x in shared))
-    text = (
-        "# Baselines\n\nThe methods JPLTD was compared with. Each page starts with the model; complexity and what was\n"
+def method_page(record: Method) -> str:
+    """What its record says, how to call it, and its module."""
+    numbers = record.Hyper()._asdict() | vars(record.Config()) | {"seed": 1}
+    name, value = next((k, x) for k, x in numbers.items() if k != "tol" and type(x) in (int, float))
+    half = value // 2 if isinstance(value, int) else value / 2
+    verified = "what, and against what, is said below"
+    if record.reconstruction:
+        verified = "no: **a reconstruction**, without a program or recorded run of the authors to compare with"
+    return METHOD.format(
+        title=record.title[0].upper() + record.title[1:],
+        name=record.name,
+        module=record.Hyper.__module__,
+        record=record.name.upper(),
+        verified=verified,
+        precision="float64, whatever JAX's flag says" if record.needs_x64 else "float32 or float64, as the problem has",
+        start="random: the key matters" if record.random_start else "not random",
+        max_iter=record.max_iter,
+        axes=f'{{"{name}": {[half, value, 2 * value]}}}',
     )
-    text += "verified are in the notes of `fit`.\n"
-    _write(folder / "index.md", text + _toctree([name.split(".")[-1] for name in pages] + ["shared"]))
+
+
+def write_methods(folder: Path) -> None:
+    """One page per method."""
+    for name, record in jpltd_jax.methods.METHODS.items():
+        _write(folder / f"{name}.md", method_page(record))
+    _write(folder / "index.md", METHODS + _toctree(list(jpltd_jax.methods.METHODS)))
 
 
 def write(folder: Path) -> None:
@@ -110,4 +173,4 @@ def write(folder: Path) -> None:
     write_tutorials(folder / "tutorials")
     write_command_line(folder)
     write_api(folder / "api")
-    write_baselines(folder / "baselines")
+    write_methods(folder / "methods")

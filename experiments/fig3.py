@@ -12,23 +12,23 @@ import numpy as np
 from figures import best_solve, data_directory, panels, save
 from protocol import ORDERS, load_case
 
-from jpltd_jax.baselines import imvtsc_mvi
+import jpltd_jax as jj
 from jpltd_jax.plotting import plot_affinity
 
 SHOWN = (0.1, 0.5, 0.7)
 
 
 def jpltd(name: str, rate: float, order: str) -> tuple[np.ndarray, np.ndarray]:
-    labels, result = best_solve(name, rate, order)
-    return labels, np.asarray(result.affinity)
+    labels, solution = best_solve(name, rate, order)
+    return labels, np.asarray(solution.affinity)
 
 
 def imvtsc(name: str, rate: float, order: str) -> tuple[np.ndarray, np.ndarray]:
     case = load_case(name, rate, order)
     with jax.enable_x64(True):
         views = [x.astype(float) for x in case.views]
-        result = imvtsc_mvi.fit(views, case.mask, case.n_clusters, key=jax.random.key(0))
-    return case.labels, np.asarray(result.affinity)
+        found = jj.fit("imvtsc_mvi", views, case.mask, case.n_clusters, key=jax.random.key(0))
+    return case.labels, np.asarray(found.affinity)
 
 
 def draw(name: str, methods: dict, n_classes: int, file: str) -> None:

@@ -2,7 +2,7 @@
 
     python experiments/fig4.py DATA_DIRECTORY
 
-On MSRC-v1 (the paper: ORL and RGB-D, whose features are not available), one mask a rate. lam and theta: the paper's
+On MSRC-v1 (the paper: ORL and RGB-D, whose features are not available), one mask per rate. lam and theta: the paper's
 72 pairs at latent_dim 70; latent_dim: the paper's ten values at lam 5, theta 0.1. One run of the spectral step each.
 Finished configurations are shared with table2.py. Writes figures/fig4_lam_theta.png and figures/fig4_latent_dim.png.
 """
@@ -11,7 +11,6 @@ import numpy as np
 from figures import data_directory, panels, save
 from protocol import ORDERS, PAPER_GRID, RATES, sweep_case
 
-import jpltd_jax as jj
 from jpltd_jax.plotting import plot_score_grid
 
 NAME = "msrcv1"
@@ -24,7 +23,7 @@ def main() -> None:
     figure, axes = panels(2, len(RATES), 3.0)
     for row, order in zip(axes, ORDERS, strict=True):
         for ax, rate in zip(row, RATES, strict=True):
-            found = sweep_case(NAME, rate, order, jj.grid(lams, thetas, latent_dim=70)).rows
+            found = sweep_case(NAME, rate, order, {"lam": lams, "theta": thetas, "latent_dim": 70}).rows
             scores = 100 * np.reshape([x["accuracy"] for x in found], (len(lams), len(thetas)))
             title = f"{'file order' if order == 'file' else order}, p = {rate}"
             plot_score_grid(scores, lams, thetas, ax=ax, title=title)
@@ -34,7 +33,7 @@ def main() -> None:
     figure, axes = panels(1, 2, 3.2)
     for ax, order in zip(axes[0], ORDERS, strict=True):
         for rate in RATES:
-            found = sweep_case(NAME, rate, order, jj.grid(5.0, 0.1, latent_dim=LATENT_DIMS)).rows
+            found = sweep_case(NAME, rate, order, {"lam": 5.0, "theta": 0.1, "latent_dim": LATENT_DIMS}).rows
             ax.plot(LATENT_DIMS, [100 * x["accuracy"] for x in found], marker="o", markersize=3, label=f"p = {rate}")
         ax.set(title="file order" if order == "file" else order, xlabel="latent_dim", ylim=(0, 102))
     axes[0, 0].set_ylabel("accuracy (%)")

@@ -6,12 +6,15 @@ ORL (recomputed features), NGs, BBCSport as in the paper, and MSRC-v1 in place o
 rate 0.7, file order, lam 5, theta 0.1, latent_dim 100, at most 100 iterations. Writes figures/fig5.png.
 """
 
+from dataclasses import replace
+
 from figures import data_directory, panels, save
 from protocol import load_case
 
 import jpltd_jax as jj
-from jpltd_jax.plotting import plot_residuals
+from jpltd_jax.plotting import plot_history
 
+CONFIG = replace(jj.PUBLISHED, latent_dim=100)
 SETS = ("orl_recomputed", "ngs", "bbcsport", "msrcv1")
 
 
@@ -21,14 +24,14 @@ def main() -> None:
     for ax, name in zip(axes[0], SETS, strict=True):
         case = load_case(name, 0.7, "file")
         problem = jj.make_problem(case.views, case.mask, dtype="float32")
-        result = jj.solve(problem, jj.Hyper(lam=5.0, theta=0.1), latent_dim=100, max_iter=100)
-        plot_residuals(result.history, normalize=True, ax=ax)
+        solution = jj.solve(problem, jj.Hyper(lam=5.0), CONFIG, loop=jj.Loop(max_iter=100))
+        plot_history(solution.history, normalize=True, ax=ax)
         ax.axvline(30, color="0.5", linewidth=0.8, linestyle=":")
         ax.set_title(name)
         if name != SETS[0]:
             ax.set_ylabel("")
             ax.get_legend().remove()
-        print(f"{name}: {jj.Status(int(result.status)).name} after {int(result.n_iter)} iterations", flush=True)
+        print(f"{name}: {solution.status.name} after {int(solution.n_iter)} iterations", flush=True)
     save(figure, "fig5")
 
 

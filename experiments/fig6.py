@@ -23,13 +23,13 @@ def main() -> None:
     figure, axes = panels(2, 4)
     for row, order in zip(axes, ORDERS, strict=True):
         labels, whole = best_solve(NAME, RATE, order)
-        _, without_sparse = best_solve(NAME, RATE, order, variant="B")
+        _, without_sparse = best_solve(NAME, RATE, order, which="B")
         _, with_sparse = best_solve(NAME, RATE, order, theta=SMALL_THETA)
         graphs = {
             "JPLTD-B": without_sparse.affinity,
             "JPLTD, intrinsic part": whole.affinity,
-            "JPLTD, sparse part": jj.affinity(whole.state.P),
-            f"sparse part, theta {SMALL_THETA}": jj.affinity(with_sparse.state.P),
+            "JPLTD, sparse part": jj.spectral.affinity(whole.state.P),
+            f"sparse part, theta {SMALL_THETA}": jj.spectral.affinity(with_sparse.state.P),
         }
         kept = labels < CLASSES
         for ax, (title, graph) in zip(row, graphs.items(), strict=True):

@@ -3,15 +3,17 @@
 import argparse
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
-from protocol import HERE, PUBLISHED, QUICK_GRID, best_over_grid, load_case
+from protocol import HERE, QUICK_GRID, best_over_grid, load_case, variant
 
 import jpltd_jax as jj
+from jpltd_jax.loop import Solution
 
 FIGURES = HERE / "figures"
 
@@ -38,12 +40,13 @@ def save(figure: Any, name: str) -> None:
 
 
 def best_solve(
-    name: str, rate: float, order: str, *, variant: str = "full", theta: float | None = None
-) -> tuple[np.ndarray, jj.Result]:
+    name: str, rate: float, order: str, *, which: str = "full", theta: float | None = None
+) -> tuple[np.ndarray, Solution]:
     """Classes, and the solve with the best configuration of the quick grid by the labels, or another theta with it."""
-    best = best_over_grid(name, rate, order, QUICK_GRID, variant=variant)
+    setting = variant(which)
+    best = best_over_grid(name, rate, order, QUICK_GRID, setting=setting)
     case = load_case(name, rate, order)
     problem = jj.make_problem(case.views, case.mask, dtype="float32")
     hyper = jj.Hyper(lam=best["lam"], theta=best["theta"] if theta is None else theta)
-    k, max_iter = int(best["latent_dim"]), PUBLISHED.max_iter
-    return case.labels, jj.solve(problem, hyper, latent_dim=k, max_iter=max_iter, variant=variant)
+    config = replace(setting.config, latent_dim=best["latent_dim"])
+    return case.labels, jj.solve(problem, hyper, config, loop=jj.Loop(max_iter=setting.max_iter))

@@ -3,44 +3,36 @@
     python experiments/order_audit.py DATA_DIRECTORY
 
 MSRC-v1 at rate 0.5, the mask of the tables; 2 random orders and 2 seeds each (see :func:`jpltd_jax.audit_order`);
-default parameters; published JPLTD with lam 2, theta 0.1, latent_dim 40. The file is sorted by class: its order is the
-sorted one. Writes order_audit.csv, order_audit.md and figures/order_audit.png.
+default parameters; published JPLTD with lam 2, theta 0.1, latent_dim 40. JPLTD runs in single precision, the others in
+double. The file is sorted by class: its order is the sorted one. Writes order_audit.csv, order_audit.md and
+figures/order_audit.png.
 """
 
+from dataclasses import replace
+
 import jax
-import numpy as np
 from figures import data_directory, panels, save
 from protocol import HERE, load_case
-from table2_baselines import NAMES
+from table2_baselines import COMPARED, printed
 from tables import markdown, write_csv
 
 import jpltd_jax as jj
-from jpltd_jax.audit import Method
-from jpltd_jax.baselines import METHODS, RECONSTRUCTIONS
 from jpltd_jax.plotting import plot_order_audit
-
-
-def baseline(name: str, n_clusters: int) -> Method:
-    def run(views: list[np.ndarray], mask: np.ndarray, seed: int) -> np.ndarray:
-        with jax.enable_x64(True):
-            views = [x.astype(float) for x in views]
-            return np.asarray(METHODS[name](views, mask, n_clusters, key=jax.random.key(seed)).labels)
-
-    return run
 
 
 def main() -> None:
     data_directory(__doc__)
     case = load_case("msrcv1", 0.5, "file")
-    c = case.n_clusters
-    methods = {"JPLTD": jj.JPLTD(c, transform="fourier", lam=2.0, latent_dim=40), "JPLTD, order-free": jj.JPLTD(c)}
-    methods |= {
-        f"{printed} (reconstructed)" if name in RECONSTRUCTIONS else printed: baseline(name, c)
-        for name, printed in NAMES.items()
+    views, c = [x.astype(float) for x in case.views], case.n_clusters
+    methods = {
+        "JPLTD": jj.JPLTD(c, lam=2.0, config=replace(jj.PUBLISHED, latent_dim=40)),
+        "JPLTD, order-free": jj.JPLTD(c),
     }
+    methods |= {printed(method): jj.Clusterer(method, c) for method in COMPARED}
     audits, rows = {}, []
     for name, method in methods.items():
-        audit = jj.audit_order(case.views, case.mask, case.labels, method=method, n_orders=2, n_seeds=2)
+        with jax.enable_x64(isinstance(method, jj.Clusterer)):
+            audit = jj.audit_order(views, case.mask, case.labels, method=method, n_orders=2, n_seeds=2)
         print(f"{name}\n{audit.summary()}", flush=True)
         audits[name] = audit
         rows.append(

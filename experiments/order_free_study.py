@@ -3,84 +3,80 @@
     python experiments/order_free_study.py DATA_DIRECTORY [--sets ...] [--rates ...] [--masks N]
 
 Every run is on shuffled samples with a mask of the paper's protocol; mask and shuffle of number i have seed i. All
-settings are fixed for all sets, so no labels are used; the columns ``*_best`` are the paper's way, the best over a grid
-of lam by the labels, and only there for comparison. One row a run is appended to order_free_study.csv beside this
-script, and runs that it holds are skipped; at the end the means over masks and rates are printed for every set. Above
-3000 samples the eigenvectors for k-means are found by iteration.
+settings are fixed for all sets, so no labels are used; the methods ``*_best`` are the paper's way, the best over a grid
+of lam by the labels, and only there for comparison. One row per run is appended to order_free_study.csv beside this
+script, and runs that it holds are skipped. At the end the means over masks and rates are printed for every set.
 """
 
 import argparse
 import csv
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.cluster import KMeans
 
 import jpltd_jax as jj
-from jpltd_jax.baselines.graphs import knn_graph
-from jpltd_jax.estimator import SETTINGS
-from jpltd_jax.graphs import LARGE
-from jpltd_jax.selection import neighbours_kept
-from jpltd_jax.transforms import AnyTransform, Orthonormal
+from jpltd_jax.loop import run
+from jpltd_jax.methods import JPLTD
+from jpltd_jax.methods.jpltd import PUBLISHED_HYPER, Data
+from jpltd_jax.pipeline import Clustering, label
+from jpltd_jax.transforms import Fourier, Orthonormal, Transform
 
 SETS = ("msrcv1", "ngs", "bbcsport", "orl_4view", "orl_recomputed", "uci", "scene15")
 RATES = (0.1, 0.3, 0.5, 0.7)
 STORE = Path(__file__).with_suffix(".csv")
-FOURIER = jj.Hyper(lam=5.0, theta=0.1)
 FOURIER_LAMS, GRAPH_LAMS = (2.0, 5.0, 10.0, 20.0), (0.1, 0.25, 0.5, 1.0, 2.0)
-SETTING = SETTINGS["graph"]
 
 
-class Case(NamedTuple):
+@dataclass(eq=False)
+class Case:
     problem: jj.Problem
     columns: list[np.ndarray]
     mask: np.ndarray
     labels: np.ndarray
     seed: int
-    learned: dict[float, jax.Array]
+
+    @property
+    def key(self) -> jax.Array:
+        return jax.random.key(self.seed)
 
     @property
     def n_clusters(self) -> int:
         return len(np.unique(self.labels))
 
-    def sparsify(self, affinity: jax.Array) -> jax.Array:
-        kept = neighbours_kept(SETTING.n_kept, len(self.labels), self.n_clusters)
-        return jj.graphs.sparsify(affinity, kept)
+    @cached_property
+    def default(self) -> Clustering:
+        return jj.cluster(self.key, self.problem, jj.Hyper(), self.n_clusters)
 
-    def accuracy(self, labels: object) -> float:
-        return 100 * float(jj.metrics.accuracy(self.labels, labels))
-
-    def cluster(self, affinity: jax.Array) -> float:
-        method = "iterative" if len(self.labels) > LARGE else "dense"
-        key = jax.random.key(self.seed)
-        return self.accuracy(jj.spectral_cluster(key, affinity, self.n_clusters, method=method))
-
-    def kmeans(self, features: np.ndarray) -> float:
-        return self.accuracy(KMeans(self.n_clusters, n_init=20, random_state=self.seed).fit_predict(features))
+    def data(self, transform: Transform, config: jj.Config = jj.ORDER_FREE) -> Data:
+        return Data(self.problem, transform, config=config, n_clusters=self.n_clusters)
 
 
-def averaged_knn(case: Case) -> float:
-    graphs = jax.vmap(lambda x, present: knn_graph(x, present, 10))(case.problem.data, case.problem.mask)
-    together = jnp.einsum("vi,vj->ij", case.problem.mask.astype(jnp.float32), case.problem.mask.astype(jnp.float32))
-    return case.cluster(graphs.sum(axis=0) / jnp.maximum(together, 1))
+def averaged_knn(case: Case) -> jax.Array:
+    method = jj.methods.AVERAGED_GRAPH
+    return jj.cluster(case.key, case.problem, method.Hyper(), case.n_clusters, method=method).labels
 
 
-def local_scaling(case: Case, n_neighbors: int) -> float:
-    return case.cluster(jj.graphs.consensus_graph(case.problem, n_neighbors))
+def local_scaling(case: Case, n_neighbors: int) -> jax.Array:
+    graph = jj.graphs.consensus_graph(case.problem, n_neighbors)
+    return jj.spectral.spectral_cluster(case.key, graph, case.n_clusters)
 
 
-def mean_impute(case: Case) -> float:
+def kmeans(case: Case, filled: list[np.ndarray]) -> np.ndarray:
+    return KMeans(case.n_clusters, n_init=20, random_state=case.seed).fit_predict(np.hstack(filled))
+
+
+def mean_impute(case: Case) -> np.ndarray:
     means = [x[case.mask[:, v]].mean(axis=0) for v, x in enumerate(case.columns)]
-    filled = [np.where(case.mask[:, [v]], x, means[v]) for v, x in enumerate(case.columns)]
-    return case.kmeans(np.hstack(filled))
+    return kmeans(case, [np.where(case.mask[:, [v]], x, means[v]) for v, x in enumerate(case.columns)])
 
 
-def knn_impute(case: Case, n_neighbors: int = 5) -> float:
+def knn_impute(case: Case, n_neighbors: int = 5) -> np.ndarray:
     """A missing view is the mean over the nearest samples that have it, by mean squared distance in shared views."""
     shared = case.mask.astype(float) @ case.mask.T
     squares = np.zeros_like(shared)
@@ -97,72 +93,53 @@ def knn_impute(case: Case, n_neighbors: int = 5) -> float:
         for i in np.flatnonzero(~case.mask[:, v]):
             complete[i] = x[np.argsort(to_observed[i])[:n_neighbors]].mean(axis=0)
         filled.append(complete)
-    return case.kmeans(np.hstack(filled))
+    return kmeans(case, filled)
 
 
-def fourier(case: Case, lam: float, max_iter: int) -> float:
-    result = jj.solve(case.problem, FOURIER._replace(lam=lam), latent_dim=60, max_iter=max_iter)
-    return case.cluster(result.affinity)
+def fourier(case: Case, max_iter: int) -> jax.Array:
+    loop = jj.Loop(max_iter=max_iter)
+    return jj.cluster(case.key, case.problem, PUBLISHED_HYPER, case.n_clusters, jj.PUBLISHED, loop=loop).labels
 
 
-def solved(case: Case, lam: float, transform: AnyTransform) -> jax.Array:
-    default = jj.JPLTD(1)
-    return jj.solve(
-        case.problem,
-        jj.Hyper(lam=lam, theta=default.theta),
-        latent_dim=default.latent_dim,
-        max_iter=default.max_iter,
-        transform=transform,
-        w_init=SETTING.w_init,
-    ).affinity
+def all_pairs(case: Case) -> jax.Array:
+    """The default's solution, clustered without a limit of reach; its transform is no longer needed."""
+    data = case.data(Fourier(), replace(jj.ORDER_FREE, n_reach=None))
+    return label(case.key, JPLTD, data, case.default.solution, case.n_clusters).labels
 
 
-def learned(case: Case, lam: float) -> jax.Array:
-    """The affinity with the graph transform, before any pair is dropped; solved once for all methods that ask."""
-    if lam not in case.learned:
-        neighbours = jj.graphs.consensus_graph(case.problem, jj.JPLTD(1).n_neighbors)
-        case.learned[lam] = solved(case, lam, jj.graphs.graph_transform(neighbours))
-    return case.learned[lam]
+def with_basis(case: Case, transform: Transform) -> jax.Array:
+    """The default with another basis."""
+    data = case.data(transform)
+    return label(case.key, JPLTD, data, run(JPLTD, data, jj.Hyper(), case.key), case.n_clusters).labels
 
 
-def thinned(case: Case, affinity: jax.Array) -> jax.Array:
-    return case.sparsify(jj.graphs.within_reach(affinity, case.problem, SETTING.n_reach))
-
-
-def order_free(case: Case, lam: float) -> float:
-    return case.cluster(thinned(case, learned(case, lam)))
-
-
-def all_pairs(case: Case) -> float:
-    return case.cluster(case.sparsify(learned(case, SETTING.lam)))
-
-
-def second_pass(case: Case) -> float:
+def second_pass(case: Case) -> jax.Array:
     """The basis estimated again, from the default's own affinity."""
-    transform = jj.graphs.graph_transform(thinned(case, learned(case, SETTING.lam)))
-    return case.cluster(thinned(case, solved(case, SETTING.lam, transform)))
+    return with_basis(case, jj.graphs.graph_transform(case.default.affinity))
 
 
-def other_basis(case: Case, transform: AnyTransform) -> float:
-    return case.cluster(thinned(case, solved(case, SETTING.lam, transform)))
+def best(case: Case, lams: tuple[float, ...], config: jj.Config) -> list[int]:
+    grid = jj.grid({"lam": lams}, config=config)
+    return jj.sweep(case.problem, grid, n_clusters=case.n_clusters, key=case.key, y=case.labels).best()["labels"]
 
 
-METHODS: dict[str, Callable[[Case], float]] = {
+METHODS: dict[str, Callable[[Case], object]] = {
     "averaged_knn": averaged_knn,
     "local_scaling_10": lambda case: local_scaling(case, 10),
     "local_scaling_n6": lambda case: local_scaling(case, len(case.labels) // 6),
     "mean_impute_kmeans": mean_impute,
     "knn_impute_kmeans": knn_impute,
-    "fourier_30": lambda case: fourier(case, 5.0, 30),
-    "fourier_converged": lambda case: fourier(case, 5.0, 200),
-    "order_free": lambda case: order_free(case, SETTING.lam),
+    "fourier_30": lambda case: fourier(case, 30),
+    "fourier_converged": lambda case: fourier(case, 200),
+    "order_free": lambda case: case.default.labels,
     "order_free_all_pairs": all_pairs,
     "order_free_second_pass": second_pass,
-    "no_basis": lambda case: other_basis(case, Orthonormal.identity(len(case.labels))),
-    "random_basis": lambda case: other_basis(case, Orthonormal.random(jax.random.key(case.seed), len(case.labels))),
-    "fourier_30_best": lambda case: max(fourier(case, lam, 30) for lam in FOURIER_LAMS),
-    "order_free_best": lambda case: max(order_free(case, lam) for lam in GRAPH_LAMS),
+    "no_basis": lambda case: with_basis(case, Orthonormal.identity(len(case.labels))),
+    "random_basis": lambda case: with_basis(case, Orthonormal.random(case.key, len(case.labels))),
+    "fourier_30_best": lambda case: best(case, FOURIER_LAMS, jj.PUBLISHED),
+    "order_free_best": lambda case: best(case, GRAPH_LAMS, jj.ORDER_FREE),
 }
+"""From a case to labels."""
 
 
 def make_case(name: str, rate: float, seed: int) -> Case:
@@ -173,7 +150,7 @@ def make_case(name: str, rate: float, seed: int) -> Case:
     mask = jj.missing.paper_protocol(seed, n, len(views), rate)
     unit = [x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in views]
     columns = [np.where(mask[:, [v]], x, 0) for v, x in enumerate(unit)]
-    return Case(jj.make_problem(views, mask, dtype="float32"), columns, mask, data.labels[order], seed, {})
+    return Case(jj.make_problem(views, mask, dtype="float32"), columns, mask, data.labels[order], seed)
 
 
 def stored() -> Iterator[tuple[str, str, str, str, float]]:
@@ -224,7 +201,7 @@ def main() -> None:
                     continue
                 case = make_case(name, rate, seed)
                 for method in todo:
-                    value = METHODS[method](case)
+                    value = 100 * float(jj.metrics.accuracy(case.labels, METHODS[method](case)))
                     new = not STORE.exists()
                     with STORE.open("a", newline="") as file:
                         writer = csv.writer(file)

@@ -2,8 +2,10 @@
 
 import argparse
 import functools
+import itertools
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ import jax
 import numpy as np
 
 import jpltd_jax as jj
+from jpltd_jax.sweeps import SweepResult
 
 HERE = Path(__file__).parent
 STORES = HERE / "stores"
@@ -64,13 +67,10 @@ class Values(NamedTuple):
     theta: tuple[float, ...]
     latent_dim: tuple[int, ...]
 
-    def of(self, variant: str) -> "Values":
+    def of(self, config: jj.Config) -> "Values":
         """Without values that the variant does not use: theta in B and O, latent_dim in N and O."""
-        theta = self.theta if variant in ("full", "N") else self.theta[:1]
-        return Values(self.lam, theta, self.latent_dim if variant in ("full", "B") else self.latent_dim[:1])
-
-    def grid(self) -> jj.Grid:
-        return jj.grid(self.lam, self.theta, latent_dim=self.latent_dim)
+        theta = self.theta if config.has_sparse_part else self.theta[:1]
+        return Values(self.lam, theta, self.latent_dim if config.has_projection else self.latent_dim[:1])
 
 
 PAPER_GRID = Values(
@@ -87,38 +87,43 @@ LARGE = ("uci", "scene15")
 
 
 class Setting(NamedTuple):
-    """What paper and authors' code leave open or disagree on; see :func:`jpltd_jax.solve`."""
+    """Options of JPLTD with a name, which the stores of its sweeps have."""
 
-    name: str = "published"
+    name: str
+    config: jj.Config
     max_iter: int = 30
-    order: str = "paper"
-    norm_scale: str = "mean"
-    w_init: str = "identity"
 
 
-PUBLISHED = Setting()
+def variant(name: str) -> Setting:
+    """The published method, ``"full"``, or one of its ablations."""
+    return Setting(name, replace(jj.PUBLISHED, variant=name))
+
+
+PUBLISHED = variant("full")
 
 
 def sweep_case(
     name: str,
     rate: float,
     order: str,
-    grid: jj.Grid,
+    axes: dict[str, Any],
     *,
-    variant: str = "full",
     number: int = 0,
     setting: Setting = PUBLISHED,
-) -> jj.SweepResult:
-    """Scores of all configurations of the grid with the published transform; rows in the store are not made again."""
+) -> SweepResult:
+    """Scores of all configurations of the grid of ``axes``; rows in the store are not made again."""
     case = load_case(name, rate, order, number)
     STORES.mkdir(exist_ok=True)
-    stem = f"{variant}_{name}_{rate}_{order}_{number}"
     return jj.sweep(
-        jj.make_problem(case.views, dtype="float32"), grid, n_clusters=case.n_clusters, y_true=case.labels,
-        key=jax.random.key(0), max_iter=setting.max_iter, masks=case.mask[None], variant=variant, order=setting.order,
-        norm_scale=setting.norm_scale, w_init=setting.w_init, chunk=1,
-        store=STORES / f"{stem if setting == PUBLISHED else f'{setting.name}_{stem}'}.jsonl",
-    )  # fmt: skip
+        jj.make_problem(case.views, dtype="float32"),
+        jj.grid(axes, config=setting.config, max_iter=setting.max_iter),
+        n_clusters=case.n_clusters,
+        key=jax.random.key(0),
+        y=case.labels,
+        masks=case.mask[None],
+        store=STORES / f"{setting.name}_{name}_{rate}_{order}_{number}.jsonl",
+        run=jj.Run(chunk=1),
+    )
 
 
 def mean_and_spread(scores: dict[str, np.ndarray]) -> dict[str, float]:
@@ -128,38 +133,29 @@ def mean_and_spread(scores: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def best_over_grid(
-    name: str,
-    rate: float,
-    order: str,
-    values: Values,
-    *,
-    variant: str = "full",
-    number: int = 0,
-    setting: Setting = PUBLISHED,
+    name: str, rate: float, order: str, values: Values, *, number: int = 0, setting: Setting = PUBLISHED
 ) -> dict[str, Any]:
     """The configuration with the largest accuracy by the labels, and its scores over the repeats of the last step."""
-    grid = values.of(variant).grid()
-    sweep = functools.partial(sweep_case, name, rate, order, variant=variant, number=number, setting=setting)
-    best = sweep(grid).best("accuracy")
-    repeats = sweep(jj.grid(best["lam"], best["theta"], latent_dim=best["latent_dim"], seed=range(REPEATS))).rows
-    which = {"set": name, "rate": rate, "order": order, "mask": number, "variant": variant}
-    how = {"configurations": len(grid.mask)} | {key: best[key] for key in ("lam", "theta", "latent_dim")}
-    return which | how | mean_and_spread({metric: np.array([row[metric] for row in repeats]) for metric in METRICS})
+    axes = values.of(setting.config)._asdict()
+    sweep = functools.partial(sweep_case, name, rate, order, number=number, setting=setting)
+    found = sweep(axes)
+    best = found.best("accuracy")
+    chosen = {parameter: best[parameter] for parameter in axes}
+    repeats = sweep(chosen | {"seed": range(REPEATS)}).rows
+    which = {"set": name, "rate": rate, "order": order, "mask": number, "variant": setting.config.variant}
+    scores = mean_and_spread({metric: np.array([row[metric] for row in repeats]) for metric in METRICS})
+    return which | {"configurations": found.total} | chosen | scores
 
 
 def cells(sets: list[str], rates: list[float], variants: list[str], grid: str, masks: int) -> Iterator[dict[str, Any]]:
     """:func:`best_over_grid` for every set, variant, rate, order and mask, with a line of progress each."""
-    for name in sets:
+    for name, which, rate, order, number in itertools.product(sets, variants, rates, ORDERS, range(masks)):
         values = SMALL_GRID if grid == "quick" and name in LARGE else GRIDS[grid]
-        for variant in variants:
-            for rate in rates:
-                for order in ORDERS:
-                    for number in range(masks):
-                        row = best_over_grid(name, rate, order, values, variant=variant, number=number)
-                        chosen = f"lam {row['lam']:g}, theta {row['theta']:g}, latent_dim {row['latent_dim']}"
-                        at = f"{name:<15}{variant:<5}{rate:<4} {order:<9} mask {number}"
-                        print(f"{at}: accuracy {row['accuracy']:.2f} at {chosen}", flush=True)
-                        yield row
+        row = best_over_grid(name, rate, order, values, number=number, setting=variant(which))
+        chosen = f"lam {row['lam']:g}, theta {row['theta']:g}, latent_dim {row['latent_dim']}"
+        at = f"{name:<15}{which:<5}{rate:<4} {order:<9} mask {number}"
+        print(f"{at}: accuracy {row['accuracy']:.2f} at {chosen}", flush=True)
+        yield row
 
 
 def arguments(description: str, sets: Sequence[str], quick_sets: Sequence[str]) -> argparse.Namespace:
@@ -169,7 +165,7 @@ def arguments(description: str, sets: Sequence[str], quick_sets: Sequence[str]) 
     parser.add_argument("--sets", nargs="+", help=f"default: {', '.join(sets)}; with --quick {', '.join(quick_sets)}")
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="default: %(default)s")
     parser.add_argument("--grid", choices=GRIDS, default="paper", help="default: %(default)s")
-    parser.add_argument("--masks", type=int, default=10, help="masks a rate; default: %(default)s")
+    parser.add_argument("--masks", type=int, default=10, help="masks per rate; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="the same as --grid quick --masks 1")
     args = parser.parse_args()
     if args.quick:

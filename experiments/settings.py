@@ -6,17 +6,22 @@ Best over a small grid by the labels, rate 0.5 of MSRC-v1, NGs and BBCSport, one
 Writes settings.csv and settings.md.
 """
 
+from dataclasses import replace
+
 from figures import data_directory
 from protocol import HERE, ORDERS, PUBLISHED, Setting, Values, best_over_grid, sweep_case
 from tables import PAPER_SETS, markdown, paper_numbers, write_csv
 
+import jpltd_jax as jj
+
+REFERENCE = replace(jj.PUBLISHED, updates="reference")
 SETTINGS = {
     "as in the tables": PUBLISHED,
-    "E before G, as in the code": Setting("reference_order", order="reference"),
-    "until convergence, at most 200 iterations": Setting("converged", max_iter=200),
-    "until convergence, E before G": Setting("converged_reference", max_iter=200, order="reference"),
-    "norm adds up the slices (Theorem 2)": Setting("sum", norm_scale="sum"),
-    "W starts at singular vectors": Setting("svd", w_init="svd"),
+    "E before G, as in the code": Setting("reference", REFERENCE),
+    "until convergence, at most 200 iterations": Setting("converged", jj.PUBLISHED, max_iter=200),
+    "until convergence, E before G": Setting("converged_reference", REFERENCE, max_iter=200),
+    "norm adds up the slices (Theorem 2)": Setting("sum", replace(jj.PUBLISHED, norm="sum")),
+    "W starts at singular vectors": Setting("svd", replace(jj.PUBLISHED, start="svd")),
 }
 SETS, RATE = ("msrcv1", "ngs", "bbcsport"), 0.5
 GRID = Values((2.0, 5.0, 10.0, 20.0), (0.1, 0.5), (100,))
@@ -31,7 +36,7 @@ def main() -> None:
         for name in SETS:
             shown = []
             for order in ORDERS:
-                found = sweep_case(name, RATE, order, GRID.grid(), setting=setting)
+                found = sweep_case(name, RATE, order, GRID._asdict(), setting=setting)
                 if all(row["status"] == "EMPTY" for row in found.rows):
                     shown.append("empty")
                     continue

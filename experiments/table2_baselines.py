@@ -23,29 +23,20 @@ from protocol import HERE, METRICS, ORDERS, RATES, REPEATS, STORES, Case, load_c
 from tables import PAPER_SETS, comparison, markdown, merge_csv, paper_numbers
 
 import jpltd_jax as jj
-from jpltd_jax.baselines import METHODS, RECONSTRUCTIONS, BaselineResult
-from jpltd_jax.store import append_rows, cut_partial_row, read_rows
+from jpltd_jax.methods import METHODS
+from jpltd_jax.sweeps.store import append_rows, cut_partial_row, read_rows
 
 STORE = STORES / "baselines.jsonl"
 RUN = ("set", "rate", "order", "mask", "method", "params")
-NAMES = {
-    "ueaf": "UEAF",
-    "climc_sc": "CLIMC-SC",
-    "imvc_cbg": "IMVC-CBG",
-    "imvtsc_mvi": "IMVTSC-MVI",
-    "tmbsd": "TMBSD",
-    "tc_imvc": "TC-IMVC",
-    "vcl_imvc": "VCL-IMVC",
-    "hcp_imsc": "HCP-IMSC",
-}
-"""In the paper, in its order."""
-COST_ORDER = ("imvc_cbg", "climc_sc", "hcp_imsc", "tmbsd", "vcl_imvc", "imvtsc_mvi", "ueaf", "tc_imvc")
+COMPARED = ("ueaf", "climc_sc", "imvc_cbg", "imvtsc_mvi", "tmbsd", "tc_imvc", "vcl_imvc", "hcp_imsc")
+"""As the paper's table lists them."""
+CHEAPEST_FIRST = ("imvc_cbg", "climc_sc", "hcp_imsc", "tmbsd", "vcl_imvc", "imvtsc_mvi", "ueaf", "tc_imvc")
 DEAR = ("tc_imvc",)
 """By its SVDs."""
 
 
 def settings(method: str, n_clusters: int) -> list[dict[str, float]]:
-    """The defaults, as an empty setting, and others: from the authors' ranges or, in the last three, by trying."""
+    """Fields of Hyper and Config: none, for the defaults; then the authors' ranges or, in the last three, by trying."""
     others: dict[str, list[dict[str, float]]] = {
         "ueaf": [
             {"lam1": a, "lam2": b}
@@ -56,37 +47,34 @@ def settings(method: str, n_clusters: int) -> list[dict[str, float]]:
         "imvc_cbg": [{"lam": a} for a in (0.001, 1.0, 10.0)]
         + [{"lam": a, "n_anchors": k * n_clusters} for k in (2, 3, 5) for a in (0.001, 0.1, 1.0, 10.0)],
         "climc_sc": [{"n_neighbors": k} for k in (4, 7, 15, 20)],
-        "hcp_imsc": [{"lambda1": a, "lambda2": b} for a in (0.1, 1.0, 10.0) for b in (1.0, 10.0)],
-        "tmbsd": [{"lambda1": a, "lambda2": b} for a, b in ((1.0, 1.0), (10.0, 1.0), (10.0, 10.0), (100.0, 10.0))],
-        "imvtsc_mvi": [{"lambda2": a} for a in (0.001, 0.002, 0.005, 0.007, 0.1, 1.0)]
-        + [{"lambda3": 0.001}, {"lambda3": 0.1}, {"lambda3": 1.0}]
-        + [{"lambda2": a, "lambda3": b} for a, b in ((0.005, 0.1), (0.007, 0.1), (0.007, 1.0))],
-        "vcl_imvc": [{"lambda1": a} for a in (0.001, 0.01, 0.1, 1.0)]
-        + [{"lambda3": 10.0}, {"lambda1": 0.1, "lambda2": 0.01, "lambda3": 10.0, "lambda4": 0.1}],
+        "hcp_imsc": [{"lam1": a, "lam2": b} for a in (0.1, 1.0, 10.0) for b in (1.0, 10.0)],
+        "tmbsd": [{"lam1": a, "lam2": b} for a, b in ((1.0, 1.0), (10.0, 1.0), (10.0, 10.0), (100.0, 10.0))],
+        "imvtsc_mvi": [{"lam2": a} for a in (0.001, 0.002, 0.005, 0.007, 0.1, 1.0)]
+        + [{"lam3": 0.001}, {"lam3": 0.1}, {"lam3": 1.0}]
+        + [{"lam2": a, "lam3": b} for a, b in ((0.005, 0.1), (0.007, 0.1), (0.007, 1.0))],
+        "vcl_imvc": [{"lam1": a} for a in (0.001, 0.01, 0.1, 1.0)]
+        + [{"lam3": 10.0}, {"lam1": 0.1, "lam2": 0.01, "lam3": 10.0, "lam4": 0.1}],
         "tc_imvc": [{"b": 0.03}, {"p": 0.3}, {"p": 0.9}, {"r": 3.0}],
     }
     return [{}, *others[method]]
 
 
-def repeated_labels(result: BaselineResult, n_clusters: int) -> jax.Array:
-    """The method's last step, k-means on its embedding or spectral clustering of its affinity, with one key each."""
-    keys = jax.random.split(jax.random.key(0), REPEATS)
-    if result.embedding is not None:
-        return jax.vmap(lambda key: jj.kmeans(key, result.embedding, n_clusters).labels)(keys)
-    return jax.vmap(lambda key: jj.spectral_cluster(key, result.affinity, n_clusters))(keys)
-
-
 def run(case: Case, method: str, params: dict[str, float]) -> dict[str, Any]:
-    """Scores of one run, in double precision."""
+    """Scores of one run over repeats of its last step, k-means on its embedding; in double precision."""
+    record = METHODS[method]
+    hyper = record.Hyper(**{name: value for name, value in params.items() if name in record.Hyper._fields})
+    config = record.Config(**{name: value for name, value in params.items() if name not in record.Hyper._fields})
+    c = case.n_clusters
     with jax.enable_x64(True):
         views = [x.astype(float) for x in case.views]
         start = time.perf_counter()
-        result = METHODS[method](views, case.mask, case.n_clusters, key=jax.random.key(0), **params)
-        jax.block_until_ready(result.labels)
+        found = jj.fit(method, views, case.mask, c, key=jax.random.key(0), hyper=hyper, config=config)
+        jax.block_until_ready(found.labels)
         seconds = time.perf_counter() - start
-        runs = repeated_labels(result, case.n_clusters)
-        scores = jax.vmap(lambda labels: jj.metrics.scores(case.labels, labels, n_labels=case.n_clusters))(runs)
-    how = {"masks": case.masks, "status": jj.Status(int(result.status)).name, "n_iter": int(result.n_iter)}
+        keys = jax.random.split(jax.random.key(0), REPEATS)
+        runs = jax.vmap(lambda key: jj.spectral.kmeans(key, found.embedding, c).labels)(keys)
+        scores = jax.vmap(lambda labels: jj.metrics.scores(case.labels, labels, n_labels=c))(runs)
+    how = {"masks": case.masks, "status": found.solution.status.name, "n_iter": int(found.solution.n_iter)}
     means = mean_and_spread({metric: np.asarray(getattr(scores, metric)) for metric in METRICS})
     return how | means | {"seconds": seconds}
 
@@ -101,7 +89,13 @@ def labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return defaults + [row | {"label": f"{row['method']}, tuned"} for row in tuned]
 
 
-def condensed(rows: list[dict[str, Any]], printed: dict[str, str]) -> str:
+def printed(method: str) -> str:
+    """Its name in the tables."""
+    record = METHODS[method]
+    return f"{record.title} (reconstructed)" if record.reconstruction else record.title
+
+
+def condensed(rows: list[dict[str, Any]]) -> str:
     """For every set a table of the accuracies of the first mask, all rates in a cell; - where there is no run."""
     paper = paper_numbers(2)
     found = {(row["set"], row["label"], row["order"], row["rate"]): row for row in rows if row["mask"] == 0}
@@ -110,36 +104,35 @@ def condensed(rows: list[dict[str, Any]], printed: dict[str, str]) -> str:
     text = ""
     for name in dict.fromkeys(row["set"] for row in rows):
         lines = []
-        for m in NAMES:
-            cells = [[paper[NAMES[m], PAPER_SETS[name], rate, "accuracy"].mean for rate in RATES]]
+        for m in COMPARED:
+            cells = [[paper[METHODS[m].title, PAPER_SETS[name], rate, "accuracy"].mean for rate in RATES]]
             for label in (m, f"{m}, tuned"):
                 for order in ORDERS:
                     runs = [found.get((name, label, order, rate)) for rate in RATES]
                     cells.append([None if run is None else run["accuracy"] for run in runs])
-            lines.append([printed[m], *(" / ".join("-" if x is None else f"{x:.1f}" for x in cell) for cell in cells)])
+            lines.append([printed(m), *(" / ".join("-" if x is None else f"{x:.1f}" for x in cell) for cell in cells)])
         text += f"## {PAPER_SETS[name]}\n\n{markdown(header, lines)}\n"
     return text
 
 
 def write_tables() -> str:
-    rows = merge_csv(HERE / "table2_baselines.csv", read_rows(STORE), RUN)
-    printed = {m: f"{name} (reconstructed)" if m in RECONSTRUCTIONS else name for m, name in NAMES.items()}
-    methods = {m: (printed[m], NAMES[m]) for m in NAMES}
-    methods |= {f"{m}, tuned": (f"{printed[m]}, best by labels", NAMES[m]) for m in NAMES}
-    order = [label for m in NAMES for label in (m, f"{m}, tuned")]
-    rows = labelled(rows)
-    table = comparison(rows, paper_numbers(2), {label: methods[label] for label in order})
+    rows = labelled(merge_csv(HERE / "table2_baselines.csv", read_rows(STORE), RUN))
+    methods = {}
+    for m in COMPARED:
+        methods[m] = (printed(m), METHODS[m].title)
+        methods[f"{m}, tuned"] = (f"{printed(m)}, best by labels", METHODS[m].title)
+    table = comparison(rows, paper_numbers(2), methods)
     text = f"""# Table 2: the methods JPLTD was compared with
 
 Scores in %, mean ± standard deviation over masks and 20 repeats of the method's last step (k-means or spectral
-clustering). One mask a rate unless the line says more: for NGs the first published ones, else of the paper's protocol,
-mask i with seed i. Shuffled: samples and mask i under a permutation of seed i. Double precision. A line is for the
-defaults, no labels used, or for the best by the labels, which is the paper's way, of all settings that were run: some
-of those of `settings` in `table2_baselines.py`, not the same in every cell (`table2_baselines.csv` has every run).
-"(reconstructed)": written from the article without a program of the authors to compare with, so not a result of that
-method. "-" or an empty cell was not run.
+clustering). One mask per rate unless the line says more: for NGs the first published ones, else of the paper's
+protocol, mask i with seed i. Shuffled: samples and mask i under a permutation of seed i. Double precision. A line is
+for the defaults, no labels used, or for the best by the labels, which is the paper's way, of all settings that were
+run: some of those of `settings` in `table2_baselines.py`, not the same in every cell (`table2_baselines.csv` has every
+run). "(reconstructed)": written from the article without a program of the authors to compare with, so not a result of
+that method. "-" or an empty cell was not run.
 
-{condensed(rows, printed)}## All scores
+{condensed(rows)}## All scores
 
 {table}"""
     (HERE / "table2_baselines.md").write_text(text)
@@ -152,13 +145,13 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["msrcv1", "ngs", "bbcsport"])
     parser.add_argument("--rates", nargs="+", type=float, default=RATES)
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=ORDERS)
-    parser.add_argument("--methods", nargs="+", choices=COST_ORDER, default=COST_ORDER)
-    parser.add_argument("--masks", type=int, default=1, help="masks a rate; default: %(default)s")
+    parser.add_argument("--methods", nargs="+", choices=CHEAPEST_FIRST, default=CHEAPEST_FIRST)
+    parser.add_argument("--masks", type=int, default=1, help="masks per rate; default: %(default)s")
     parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     if args.quick:
-        args.sets, args.rates, args.methods = ["msrcv1"], [0.5], [m for m in COST_ORDER if m not in DEAR]
+        args.sets, args.rates, args.methods = ["msrcv1"], [0.5], [m for m in CHEAPEST_FIRST if m not in DEAR]
     os.environ["JPLTD_DATA"] = str(args.data)
     STORES.mkdir(exist_ok=True)
     cut_partial_row(STORE)

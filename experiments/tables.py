@@ -122,10 +122,10 @@ def jpltd_protocol(rows: Sequence[dict[str, Any]]) -> str:
     counts = ", ".join(f"{name} {len(numbers)}" for name, numbers in masks.items())
     return f"""Scores in %, mean ± standard deviation over masks and 20 repeats of the spectral step. In each cell the
 configuration with the largest accuracy **by the labels**, as in the paper; the same grid in both orders. 30
-iterations, float32, the paper's order of updates and its Fourier transform. Masks: the published ones where there are
-any (NGs; ORL, recomputed), else of the paper's protocol, mask i with seed i. Shuffled: samples and mask i under a
+iterations, float32, the paper's updates (G before E) and its Fourier transform. Masks: the published ones where there
+are any (NGs; ORL, recomputed), else of the paper's protocol, mask i with seed i. Shuffled: samples and mask i under a
 permutation of seed i. "Other features" are not comparable with the paper's numbers. RGB-D is not available.
 
 - Configurations in the grid (variant): {grids}.
-- Masks a rate: {counts}.
+- Masks per rate: {counts}.
 """

@@ -1,97 +1,58 @@
-"""Clustering of incomplete multi-view data in JAX: views + mask -> Problem -> Result -> labels -> scores."""
+"""Clustering of incomplete multi-view data in JAX: views + mask -> problem -> labels -> scores."""
 
 from jpltd_jax import (
-    admm,
-    anchors,
-    assign,
-    audit,
-    baselines,
-    blocks,
-    chunked,
+    _threads,  # noqa: F401  (the first import: before anything makes a JAX array)
     datasets,
     graphs,
+    methods,
     metrics,
     missing,
     optimality,
     plotting,
-    problem,
     prox,
-    selection,
-    sharding,
     spectral,
-    store,
     tensor,
     transforms,
-    views,
 )
-from jpltd_jax.admm import (
-    Hyper,
-    Info,
-    Result,
-    State,
-    Status,
-    augmented_lagrangian,
-    init,
-    objective,
-    solve,
-    step,
-)
-from jpltd_jax.audit import OrderAudit, audit_order
-from jpltd_jax.chunked import solve_chunked
-from jpltd_jax.estimator import JPLTD
+from jpltd_jax.audit import audit_order
+from jpltd_jax.estimator import JPLTD, Clusterer
+from jpltd_jax.loop import Loop, Status
+from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED, Config, Hyper, solve
+from jpltd_jax.pipeline import cluster, fit
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.sharding import shard_samples
-from jpltd_jax.spectral import affinity, kmeans, spectral_cluster, spectral_embedding
-from jpltd_jax.sweep import Grid, SweepResult, grid, sweep
+from jpltd_jax.sweeps import Run, grid, sweep
 
 __version__ = "0.1.0"
 
 __all__ = [
     "JPLTD",
-    "Grid",
+    "ORDER_FREE",
+    "PUBLISHED",
+    "Clusterer",
+    "Config",
     "Hyper",
-    "Info",
-    "OrderAudit",
+    "Loop",
     "Problem",
-    "Result",
-    "State",
+    "Run",
     "Status",
-    "SweepResult",
-    "admm",
-    "affinity",
-    "anchors",
-    "assign",
-    "audit",
     "audit_order",
-    "augmented_lagrangian",
-    "baselines",
-    "blocks",
-    "chunked",
+    "cluster",
     "datasets",
+    "fit",
     "graphs",
     "grid",
-    "init",
-    "kmeans",
     "make_problem",
+    "methods",
     "metrics",
     "missing",
-    "objective",
     "optimality",
     "plotting",
-    "problem",
     "prox",
-    "selection",
     "shard_samples",
-    "sharding",
     "solve",
-    "solve_chunked",
     "spectral",
-    "spectral_cluster",
-    "spectral_embedding",
-    "step",
-    "store",
     "sweep",
     "tensor",
     "transforms",
-    "views",
 ]

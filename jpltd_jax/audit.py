@@ -13,7 +13,9 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from jpltd_jax.metrics import accuracy
-from jpltd_jax.problem import observed
+from jpltd_jax.views import read_views_to_learn_from
+
+__all__ = ["OrderAudit", "as_method", "audit_order"]
 
 Method = Callable[[list[np.ndarray], np.ndarray, int], ArrayLike]
 """(views, mask, seed) -> labels."""
@@ -118,7 +120,7 @@ def audit_order(
     """
     if n_orders < 1 or n_seeds < 2:
         raise ValueError(f"needs n_orders >= 1 and n_seeds >= 2, got {n_orders} and {n_seeds}")
-    matrices, present = observed(views, mask)
+    matrices, present, _ = read_views_to_learn_from(views, mask)
     n = len(present)
     classes = None if y is None else np.asarray(y)
     if classes is not None and classes.shape != (n,):

@@ -2,11 +2,11 @@
 
 import argparse
 import csv
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,21 @@ import jax
 import numpy as np
 
 from jpltd_jax import datasets, metrics, missing
+from jpltd_jax._host import replacing
 from jpltd_jax.audit import audit_order
-from jpltd_jax.estimator import JPLTD, SETTINGS
-from jpltd_jax.plotting import plot_affinity, plot_order_audit, plot_residuals
+from jpltd_jax.estimator import JPLTD
+from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED
+from jpltd_jax.plotting import plot_affinity, plot_history, plot_order_audit
 from jpltd_jax.problem import make_problem
-from jpltd_jax.selection import neighbours_kept
-from jpltd_jax.store import USABLE
-from jpltd_jax.sweep import grid, sweep
-from jpltd_jax.views import align_views
+from jpltd_jax.sweeps import Run, grid, sweep
+from jpltd_jax.sweeps.store import USABLE
+
+__all__ = ["UserError", "main", "parser"]
+
+PRESETS = {"order-free": ORDER_FREE, "published": PUBLISHED}
+PRESET_HELP = (
+    "order-free: the order of the samples does not matter; published: the paper's method, it does (%(default)s)"
+)
 
 FILE_FORMATS = (
     "FILE is an .npz archive with view0, view1, ... (samples as rows; a row of NaN is a missing view), and optionally "
@@ -47,12 +54,10 @@ def _writable(path: Path) -> Path:
 
 
 def _write_labels(path: Path, sample_ids: np.ndarray, labels: np.ndarray) -> None:
-    temporary = path.with_name(path.name + ".part")
-    with temporary.open("w", newline="") as file:
+    with replacing(path, "w") as file:
         writer = csv.writer(file)
         writer.writerow(["sample", "label"])
         writer.writerows(zip(sample_ids.tolist(), labels.tolist(), strict=True))
-    os.replace(temporary, path)
 
 
 def _print_scores(labels: np.ndarray, predicted: np.ndarray, order: str) -> None:
@@ -109,7 +114,7 @@ def _demo(arguments: argparse.Namespace) -> None:
         return
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     plot_affinity(model.affinity_, model.labels_, ax=left, title="Learned affinity")
-    plot_residuals(model.history_, ax=right)
+    plot_history(model.history_, ax=right)
     _save(plt, figure, figure_file)
 
 
@@ -126,9 +131,8 @@ def _model(arguments: argparse.Namespace, n_clusters: int) -> JPLTD:
         n_clusters,
         lam=arguments.lam,
         theta=arguments.theta,
-        latent_dim=arguments.latent_dim,
         max_iter=arguments.max_iter,
-        transform=arguments.transform,
+        config=replace(PRESETS[arguments.preset], latent_dim=arguments.latent_dim),
         random_state=arguments.seed,
     )
 
@@ -152,14 +156,14 @@ def _audit_order(arguments: argparse.Namespace) -> None:
     audit = audit_order(
         data.views, data.mask, data.labels, method=model, n_orders=arguments.orders, seed=arguments.seed
     )
-    print(f"JPLTD with the {arguments.transform} transform on {arguments.file}, {arguments.orders} random orders")
+    print(f"JPLTD, {arguments.preset}, on {arguments.file}, {arguments.orders} random orders")
     print(audit.summary())
     if out is not None:
         plt = _pyplot()
         if plt is None:
             print(NO_FIGURE)
             return
-        _save(plt, plot_order_audit({arguments.transform: audit}).figure, out)
+        _save(plt, plot_order_audit({arguments.preset: audit}).figure, out)
 
 
 PAPER_LAM = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -170,23 +174,17 @@ PAPER_LATENT_DIM = tuple(range(10, 101, 10))
 def _sweep(arguments: argparse.Namespace) -> None:
     out, store = _writable(Path(arguments.out)), _writable(Path(arguments.store))
     data = datasets.load(arguments.file)
-    aligned = align_views(data.views, mask=data.mask)
-    settings = SETTINGS[arguments.transform]
-    problem, n_clusters = make_problem(aligned.views, aligned.mask), _n_clusters(arguments, data)
+    axes = {"lam": arguments.lam, "theta": arguments.theta, "latent_dim": arguments.latent_dim}
     result = sweep(
-        problem,
-        grid(arguments.lam, arguments.theta, latent_dim=arguments.latent_dim),
-        n_clusters=n_clusters,
-        y_true=data.labels,
+        make_problem(data.views, data.mask),
+        grid(axes, config=PRESETS[arguments.preset], max_iter=arguments.max_iter),
+        n_clusters=_n_clusters(arguments, data),
+        y=data.labels,
         key=jax.random.key(arguments.seed),
-        max_iter=arguments.max_iter,
-        transform="graph" if arguments.transform == "graph" else None,
-        n_reach=settings.n_reach,
-        n_kept=neighbours_kept(settings.n_kept, problem.n_samples, n_clusters),
-        w_init=settings.w_init,
-        memory_budget=None if arguments.memory is None else int(arguments.memory * 2**30),
         store=store,
-        progress=not arguments.quiet,
+        run=Run(
+            memory=None if arguments.memory is None else int(arguments.memory * 2**30), progress=not arguments.quiet
+        ),
     )
     result.to_csv(out)
     unusable = sum(row["status"] not in USABLE for row in result.rows)
@@ -220,18 +218,13 @@ def parser() -> argparse.ArgumentParser:
     method = argparse.ArgumentParser(add_help=False)
     method.add_argument("file", metavar="FILE")
     method.add_argument("--n-clusters", type=int, metavar="C", help="default: the number of classes in FILE's labels")
-    method.add_argument(
-        "--transform",
-        choices=["graph", "fourier"],
-        default=defaults["transform"],
-        help="graph: the order of the samples does not matter; fourier: as published, it does (%(default)s)",
-    )
+    method.add_argument("--preset", choices=list(PRESETS), default="order-free", help=PRESET_HELP)
     method.add_argument(
         "--lam",
         type=_lam,
         default=None,
         metavar="LAM|auto",
-        help="weight of the low-rank tensor; lower it if the affinity is empty (0.25 with graph, 5 with fourier)",
+        help="weight of the low-rank tensor; lower it if the affinity is empty (0.25, or 5 for published)",
     )
     method.add_argument(
         "--theta", type=float, default=defaults["theta"], help="weight of the sparse tensor (%(default)s)"
@@ -239,7 +232,7 @@ def parser() -> argparse.ArgumentParser:
     method.add_argument(
         "--latent-dim",
         type=int,
-        default=defaults["latent_dim"],
+        default=ORDER_FREE.latent_dim,
         metavar="K",
         help="dimension of the projected views (%(default)s)",
     )
@@ -267,7 +260,7 @@ def parser() -> argparse.ArgumentParser:
         help="find out whether the result depends on the order of the samples",
         description="Cluster FILE in its own order, in random orders and, if it has labels, sorted by class; say "
         "whether the partition depends on the order.",
-        epilog=FILE_FORMATS + " Example: jpltd audit-order my.npz --transform fourier --out audit.png",
+        epilog=FILE_FORMATS + " Example: jpltd audit-order my.npz --preset published --out audit.png",
     )
     audit.add_argument("--orders", type=int, default=5, metavar="N", help="random orders to try (%(default)s)")
     audit.add_argument("--out", metavar="PNG", help="draw the spread here")
@@ -284,7 +277,7 @@ def parser() -> argparse.ArgumentParser:
     grids.add_argument("--lam", type=float, nargs="+", default=PAPER_LAM, help="(%(default)s)")
     grids.add_argument("--theta", type=float, nargs="+", default=PAPER_THETA, help="(%(default)s)")
     grids.add_argument("--latent-dim", type=int, nargs="+", default=PAPER_LATENT_DIM, metavar="K", help="(%(default)s)")
-    grids.add_argument("--transform", choices=["graph", "fourier"], default="graph", help="(%(default)s)")
+    grids.add_argument("--preset", choices=list(PRESETS), default="order-free", help=PRESET_HELP)
     grids.add_argument("--max-iter", type=int, default=defaults["max_iter"], metavar="N", help="(%(default)s)")
     grids.add_argument("--seed", type=int, default=0, help="of k-means (%(default)s)")
     grids.add_argument("--memory", type=float, metavar="GIB", help="use at most so much (half of what is free)")

@@ -12,7 +12,9 @@ import scipy.io
 from scipy.sparse import csc_array, issparse
 from sklearn.datasets import load_digits
 
-from jpltd_jax.problem import as_matrix, checked_mask
+from jpltd_jax.views import as_matrix, checked_mask
+
+__all__ = ["MultiViewData", "load", "load_digits_multiview", "load_mat", "load_npz", "make_blobs", "save_npz"]
 
 VIEW_KEYS = ("X", "data", "fea", "views")
 LABEL_KEYS = ("Y", "gt", "truth", "labels", "label", "gnd", "y", "truelabel")
@@ -271,8 +273,10 @@ def _samples_as_rows(matrices: list[np.ndarray], n_labels: int | None) -> list[n
         raise ValueError(f"the views do not all have {missing}: their shapes are {shapes}")
     axes = {shape.index(n) for n in sizes for shape in shapes if shape[0] != shape[1]}
     if len(sizes) > 1 or (len(axes) != 1 and any(a == b for a, b in shapes)):
-        raise ValueError(f"ambiguous: samples may be the rows or the columns of views of shapes {shapes}; "
-                         "pass samples_as='rows' or 'columns'")  # fmt: skip
+        raise ValueError(
+            f"ambiguous: samples may be the rows or the columns of views of shapes {shapes}; "
+            "pass samples_as='rows' or 'columns'"
+        )
     turned = [a not in sizes if a != b else axes == {1} for a, b in shapes]
     return [x.T if turn else x for x, turn in zip(matrices, turned, strict=True)]
 
@@ -284,7 +288,7 @@ def load_mat(path: str | os.PathLike[str], *, samples_as: Literal["auto", "rows"
     ----------
     path
         MATLAB file of any version; 7.3 needs the package h5py. The views are the first cell array under a name in
-        :data:`VIEW_KEYS`, the labels stand under the first name present of :data:`LABEL_KEYS`: a vector, or a cell
+        ``VIEW_KEYS``, the labels stand under the first name present of ``LABEL_KEYS``: a vector, or a cell
         array with copies of one. Sparse views come back dense.
     samples_as
         Whether samples are the rows or the columns of each cell. ``"auto"`` finds the side as long as the labels or,

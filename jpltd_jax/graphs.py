@@ -1,7 +1,7 @@
-"""Neighbour graphs of incomplete views, and transforms that move with the samples.
+"""Neighbour graphs of incomplete views, and the transform that moves with the samples.
 
 Everything here is equivariant: permuting the samples permutes the graph, and leaves the norm that the transform makes
-unchanged. That is what the Fourier transform over the sample index lacks.
+unchanged. The Fourier transform over the sample index lacks that.
 """
 
 from functools import partial
@@ -10,15 +10,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jpltd_jax.linalg import normalized, squared_distances, symmetric
 from jpltd_jax.problem import Problem
-from jpltd_jax.spectral import normalized, squared_distances
 from jpltd_jax.transforms import Grouped
 
-LARGE = 3000
-"""Above so many samples :func:`graph_transform` does not keep all eigenvectors unless told to."""
+__all__ = [
+    "adaptive_neighbors",
+    "consensus_graph",
+    "graph_transform",
+    "knn_graph",
+    "reached",
+    "sparsify",
+    "sparsify_rows",
+    "within_reach",
+]
 
+LARGE = 3000
+"""Above so many samples :func:`graph_transform` keeps 500 eigenvectors, not all, unless told to."""
 
 SAME_EIGENVALUE = 3.5e-4
+"""Eigenvalues closer than this are one group: the square root of float32's precision."""
 
 
 def _keep_largest(weights: Float[Array, "n a"], count: int) -> Float[Array, "n a"]:
@@ -30,10 +41,6 @@ def _keep_largest(weights: Float[Array, "n a"], count: int) -> Float[Array, "n a
 def _rows_to_one(weights: Float[Array, "n a"]) -> Float[Array, "n a"]:
     total = jnp.sum(weights, axis=1, keepdims=True)
     return weights / jnp.where(total == 0, 1, total)
-
-
-def _symmetric(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    return (weights + weights.T) / 2
 
 
 def sparsify_rows(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n a"]:
@@ -58,7 +65,7 @@ def sparsify(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n
     if affinity.shape[1] < affinity.shape[0]:
         return sparsify_rows(affinity, n_neighbors)
     off_diagonal = jnp.where(jnp.eye(affinity.shape[0], dtype=bool), 0, affinity)
-    return _symmetric(sparsify_rows(off_diagonal, n_neighbors))
+    return symmetric(sparsify_rows(off_diagonal, n_neighbors))
 
 
 def _view_graph(x: Float[Array, "r n"], present: Bool[Array, " n"], n_neighbors: int) -> Float[Array, "n n"]:
@@ -92,7 +99,7 @@ def consensus_graph(problem: Problem, n_neighbors: int = 10) -> Float[Array, "n 
     (True, (8, 8))
     """
     graphs = jax.vmap(partial(_view_graph, n_neighbors=n_neighbors))(problem.data, problem.mask)
-    return _symmetric(jnp.sum(graphs, axis=0) / jnp.maximum(_views_in_common(problem), 1))
+    return symmetric(jnp.sum(graphs, axis=0) / jnp.maximum(_views_in_common(problem), 1))
 
 
 def _views_in_common(problem: Problem) -> Int[Array, "n n"]:
@@ -175,3 +182,59 @@ def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None)
         return Grouped(vectors, group)
     cut = (group[:size] == group[size]) & ~apart[size]
     return Grouped(jnp.where(cut, 0, vectors[:, :size]), group[:size])
+
+
+def knn_graph(columns: Float[Array, "d n"], present: Bool[Array, " n"], n_neighbors: int) -> Float[Array, "n n"]:
+    """1 where one of two observed samples is among the ``n_neighbors`` nearest of the other, else 0.
+
+    Squared Euclidean distance among the observed columns only, zero diagonal; rows and columns of missing samples are
+    zero. With fewer than ``n_neighbors`` other observed samples all of them are neighbours.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.graphs import knn_graph
+    >>> knn_graph(jnp.array([[0.0, 1.0, 3.0, 0.0]]), jnp.array([True, True, True, False]), 1)
+    Array([[0., 1., 0., 0.],
+           [1., 0., 1., 0.],
+           [0., 1., 0., 0.],
+           [0., 0., 0., 0.]], dtype=float32)
+    """
+    n = columns.shape[1]
+    samples = columns.T
+    pairs = present[:, None] & present[None, :] & ~jnp.eye(n, dtype=bool)
+    closeness = jnp.where(pairs, -squared_distances(samples, samples), -jnp.inf)
+    _, nearest = jax.lax.top_k(closeness, min(n_neighbors, n - 1))
+    chosen = jnp.zeros((n, n), bool).at[jnp.arange(n)[:, None], nearest].set(True) & pairs
+    return (chosen | chosen.T).astype(columns.dtype)
+
+
+def adaptive_neighbors(
+    columns: Float[Array, "d n"], present: Bool[Array, " n"], n_neighbors: int
+) -> Float[Array, "n n"]:
+    """Symmetric mean of w_ij = max(d_(k+1) - d_ij, 0) / (k d_(k+1) - sum_{l<=k} d_(l)) and its transpose.
+
+    d_ij is the squared distance of columns i and j, d_(l) the l-th smallest one in row i among the other present
+    columns, k = ``n_neighbors`` (Nie, Wang, Huang, KDD 2014). Only present columns are neighbours and have neighbours,
+    so the block of the present ones is the graph of them alone; at least k + 2 must be present. Written with max(., 0)
+    it needs no indices, and ties cannot matter.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.graphs import adaptive_neighbors
+    >>> points = jnp.array([[0.0, 1.0, 3.0, 100.0]])
+    >>> adaptive_neighbors(points, jnp.array([True, True, True, False]), 1).round(2)
+    Array([[0. , 1. , 0. , 0. ],
+           [1. , 0. , 0.5, 0. ],
+           [0. , 0.5, 0. , 0. ],
+           [0. , 0. , 0. , 0. ]], dtype=float32)
+    """
+    neighbor = present[:, None] & present & ~jnp.eye(present.shape[0], dtype=bool)
+    distances = jnp.where(neighbor, squared_distances(columns.T, columns.T), jnp.inf)
+    smallest = -jax.lax.top_k(-distances, n_neighbors + 1)[0]
+    smallest = jnp.where(present[:, None], smallest, 0)
+    farthest = smallest[:, -1:]
+    margin = n_neighbors * farthest - jnp.sum(smallest[:, :-1], axis=1, keepdims=True)
+    weights = jnp.maximum(farthest - distances, 0) / (margin + jnp.finfo(columns.dtype).eps)
+    return symmetric(weights)

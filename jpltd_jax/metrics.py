@@ -23,6 +23,8 @@ import numpy.typing as npt
 import optax.assignment
 from jaxtyping import Array, Float, Int, Integer
 
+__all__ = ["Scores", "accuracy", "ari", "contingency", "f_score", "nmi", "precision", "purity", "recall", "scores"]
+
 Labels = npt.ArrayLike | Sequence[object]
 Table = Int[Array, "classes clusters"]
 Score = Float[Array, ""]
@@ -46,8 +48,10 @@ Value = TypeVar("Value", Score, Scores)
 def _encode(labels: Labels, name: str, n_labels: int | None) -> tuple[Integer[Array, " n"], int]:
     """Labels as indices, and the static number of indices."""
     if isinstance(labels, jax.core.Tracer) and n_labels is None:
-        raise ValueError(f"{name} is traced (inside jit or vmap): pass n_labels, a static upper bound on the number of "
-                         "classes and of clusters, and labels in 0..n_labels-1")  # fmt: skip
+        raise ValueError(
+            f"{name} is traced (inside jit or vmap): pass n_labels, a static upper bound on the number of classes and "
+            "of clusters, and labels in 0..n_labels-1"
+        )
     values = labels if isinstance(labels, jax.core.Tracer) else np.asarray(labels)
     if values.ndim != 1 or values.shape[0] == 0:
         raise ValueError(f"{name} must be a non-empty vector of labels, got shape {values.shape}")
@@ -59,8 +63,8 @@ def _encode(labels: Labels, name: str, n_labels: int | None) -> tuple[Integer[Ar
     if not np.issubdtype(values.dtype, np.integer):
         raise ValueError(f"{name} must be integers when n_labels is given, got dtype {values.dtype}")
     if isinstance(values, np.ndarray) and not (values.min() >= 0 and values.max() < n_labels):
-        raise ValueError(f"{name} must lie in 0..{n_labels - 1} when n_labels={n_labels} is given, got values in "
-                         f"{values.min()}..{values.max()}")  # fmt: skip
+        found = f"{values.min()}..{values.max()}"
+        raise ValueError(f"{name} must lie in 0..{n_labels - 1} when n_labels={n_labels} is given, got {found}")
     return jnp.asarray(values), n_labels
 
 

@@ -1,7 +1,7 @@
 """Mechanisms of missing data: which views of which samples are observed.
 
-Each is a function (key_or_seed, n, m, rate) -> mask (n, m) of bool, True where view v of sample j is observed, made on
-the host and reproducible. ``key_or_seed`` is a non-negative integer or a JAX key. ``rate`` lies in [0, 1]; what it is
+Each is a function (seed, n, m, rate) -> mask (n, m) of bool, True where view v of sample j is observed, made on
+the host and reproducible. ``seed`` is a non-negative integer or a JAX key. ``rate`` lies in [0, 1]; what it is
 the rate of differs between the mechanisms. Every sample keeps at least one view.
 """
 
@@ -9,13 +9,15 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from jpltd_jax.spectral import Key
+from jpltd_jax._types import Key
+
+__all__ = ["blocks", "entrywise", "paper_protocol"]
 
 
-def _generator(key_or_seed: Key | int) -> np.random.Generator:
-    if not isinstance(key_or_seed, jax.Array):
-        return np.random.default_rng(key_or_seed)
-    words = np.asarray(jax.random.key_data(key_or_seed))
+def _generator(seed: Key | int) -> np.random.Generator:
+    if not isinstance(seed, jax.Array):
+        return np.random.default_rng(seed)
+    words = np.asarray(jax.random.key_data(seed))
     if words.ndim != 1:
         raise ValueError(f"expected one key, got an array of keys of shape {words.shape[:-1]}")
     return np.random.default_rng(words)
@@ -40,7 +42,7 @@ def _independent(rng: np.random.Generator, n: int, m: int, rate: float) -> Bool[
     return mask
 
 
-def paper_protocol(key_or_seed: Key | int, n: int, m: int, rate: float) -> Bool[np.ndarray, "n m"]:
+def paper_protocol(seed: Key | int, n: int, m: int, rate: float) -> Bool[np.ndarray, "n m"]:
     """Exactly round(rate n) random samples are incomplete; each keeps k random views, k uniform on 1..m-1.
 
     ``round`` is Python's: halves go to the even number. The protocol is followed to the letter, so with few samples a
@@ -54,7 +56,7 @@ def paper_protocol(key_or_seed: Key | int, n: int, m: int, rate: float) -> Bool[
     (3, True)
     """
     _check(n, m, rate)
-    rng = _generator(key_or_seed)
+    rng = _generator(seed)
     mask = np.ones((n, m), bool)
     if rate > 0:
         incomplete = rng.choice(n, round(rate * n), replace=False)
@@ -64,7 +66,7 @@ def paper_protocol(key_or_seed: Key | int, n: int, m: int, rate: float) -> Bool[
     return mask
 
 
-def entrywise(key_or_seed: Key | int, n: int, m: int, rate: float) -> Bool[np.ndarray, "n m"]:
+def entrywise(seed: Key | int, n: int, m: int, rate: float) -> Bool[np.ndarray, "n m"]:
     """Every entry is missing with probability ``rate``, independently; then no sample and no view is left empty.
 
     A sample that lost all its views gets one back at random, and after that a view that lost all its samples gets one
@@ -78,10 +80,10 @@ def entrywise(key_or_seed: Key | int, n: int, m: int, rate: float) -> Bool[np.nd
     1
     """
     _check(n, m, rate)
-    return _independent(_generator(key_or_seed), n, m, rate)
+    return _independent(_generator(seed), n, m, rate)
 
 
-def blocks(key_or_seed: Key | int, n: int, m: int, rate: float, *, n_sources: int = 5) -> Bool[np.ndarray, "n m"]:
+def blocks(seed: Key | int, n: int, m: int, rate: float, *, n_sources: int = 5) -> Bool[np.ndarray, "n m"]:
     """Samples come from sources, and a source lacks a view for all its samples with probability ``rate``.
 
     The samples are dealt to the ``n_sources`` sources at random, in numbers that differ by at most one. The mask of
@@ -99,6 +101,6 @@ def blocks(key_or_seed: Key | int, n: int, m: int, rate: float, *, n_sources: in
     _check(n, m, rate)
     if not 2 <= n_sources <= n:
         raise ValueError(f"n_sources must lie in 2..n with n = {n} samples, got {n_sources}")
-    rng = _generator(key_or_seed)
+    rng = _generator(seed)
     sources = _independent(rng, n_sources, m, rate)
     return sources[rng.permutation(n) % n_sources]

@@ -10,9 +10,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jpltd_jax.prox import Scalar
+from jpltd_jax._types import Scalar
+
+__all__ = ["Prox", "firmness_gap", "fixed_point_gap", "moreau_gap", "variational_gap"]
 
 Prox = Callable[[Array, Scalar], Array]
+"""(v, tau) -> x."""
 
 
 def variational_gap(

@@ -6,10 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from jpltd_jax.admm import Info
 from jpltd_jax.audit import OrderAudit
-from jpltd_jax.problem import checked_mask
-from jpltd_jax.store import USABLE, SweepResult
+from jpltd_jax.sweeps.store import USABLE, SweepResult
+from jpltd_jax.views import checked_mask
+
+__all__ = [
+    "plot_affinity",
+    "plot_availability",
+    "plot_embedding",
+    "plot_history",
+    "plot_neighbours",
+    "plot_order_audit",
+    "plot_score_grid",
+    "plot_sweep",
+]
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#F0E442")
 """Okabe and Ito's palette, which people with any kind of colour vision can tell apart."""
@@ -58,30 +68,31 @@ def plot_affinity(affinity: Any, labels: Any = None, *, ax: Any = None, title: s
     return ax
 
 
-def plot_residuals(history: Info, *, tol: float | None = None, normalize: bool = False, ax: Any = None) -> Any:
-    """Residuals of the two constraints after each iteration, on a logarithmic scale.
+def plot_history(history: Any, *, tol: float | None = None, normalize: bool = False, ax: Any = None) -> Any:
+    """What the stopping rule watches after each iteration, on a logarithmic scale; of JPLTD the two residuals.
 
-    With ``normalize`` each is divided by its largest value, as in the paper's figure, and ``tol`` is not drawn.
+    With ``normalize`` each curve is divided by its largest value, as in the paper's figure, and ``tol`` is not drawn.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from jpltd_jax import Info
-    >>> from jpltd_jax.plotting import plot_residuals
-    >>> plot_residuals(Info(np.array([1.0, 0.1]), np.array([0.5, np.nan]))).get_yscale()
+    >>> from jpltd_jax.methods.jpltd import Residuals
+    >>> from jpltd_jax.plotting import plot_history
+    >>> plot_history(Residuals(np.array([1.0, 0.1]), np.array([0.5, np.nan]))).get_yscale()
     'log'
     """
     ax = _axes(ax)
-    iterations = np.arange(1, len(np.asarray(history.fit_residual)) + 1)
-    styles = (("W X − W X A G Aᵀ − E", "#0072B2", "-"), ("G − B − P", "#D55E00", "--"))
-    for residual, (label, color, line) in zip(map(np.asarray, history), styles, strict=True):
-        ax.plot(iterations, residual / np.nanmax(residual) if normalize else residual, line, color=color, label=label)
+    curves = history._asdict() if hasattr(history, "_asdict") else {"watched": history}
+    for (name, values), color, line in zip(curves.items(), itertools.cycle(COLORS), itertools.cycle(("-", "--", ":"))):
+        record = np.asarray(values)
+        record = record / np.nanmax(record) if normalize else record
+        ax.plot(np.arange(1, len(record) + 1), record, line, color=color, label=name)
     if tol and not normalize:
         ax.axhline(tol, color="0.5", linewidth=0.8, linestyle=":", label="tolerance")
     ax.set_yscale("log")
     ax.set_xlabel("iteration")
-    ax.set_ylabel("residual over its maximum" if normalize else "largest absolute entry")
-    ax.set_title("Constraint residuals")
+    ax.set_ylabel("part of the largest value" if normalize else "what is watched")
+    ax.set_title("Convergence")
     ax.legend(frameon=False)
     return ax
 
@@ -139,7 +150,7 @@ def plot_order_audit(audits: Mapping[str, OrderAudit], *, ax: Any = None) -> Any
     Examples
     --------
     >>> import numpy as np
-    >>> from jpltd_jax import OrderAudit
+    >>> from jpltd_jax.audit import OrderAudit
     >>> from jpltd_jax.plotting import plot_order_audit
     >>> audit = OrderAudit(file=0.9, shuffled=np.array([0.5, 0.6]), sorted=1.0, agreement=0.3, repeat_agreement=1.0)
     >>> plot_order_audit({"published": audit}).get_ylabel()
@@ -173,7 +184,7 @@ def plot_sweep(
 
     Examples
     --------
-    >>> from jpltd_jax import SweepResult
+    >>> from jpltd_jax.sweeps import SweepResult
     >>> from jpltd_jax.plotting import plot_sweep
     >>> row = {"lam": 1.0, "theta": 0.1, "status": "MAX_ITER", "accuracy": 0.8}
     >>> ax = plot_sweep(SweepResult([row, row | {"theta": 0.5, "accuracy": 0.6}], 2))
@@ -222,7 +233,7 @@ def plot_sweep(
 
 
 def plot_availability(mask: Any, *, ax: Any = None) -> Any:
-    """Which views of which samples are observed: one row a view, samples with the same views side by side.
+    """Which views of which samples are observed: one row per view, samples with the same views side by side.
 
     ``mask`` is (n, m), True where observed.
 

@@ -1,17 +1,21 @@
-"""From views with missing samples to the arrays that the solver works on."""
+"""From checked views to the arrays that the methods work on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
-from scipy.sparse import issparse
+from sklearn.cluster import kmeans_plusplus
 
-from jpltd_jax.anchors import anchor_indices
+from jpltd_jax.views import Views, read_views, read_views_to_learn_from
+
+__all__ = ["Problem", "choose_anchors", "further_samples", "make_problem"]
 
 SMALLEST_NORM = 1e-12
+CANDIDATES_PER_ANCHOR = 20
 
 
 @jax.tree_util.register_dataclass
@@ -58,6 +62,33 @@ class Problem:
             return self
         return replace(self, data=self.data[..., self.anchors], mask=self.mask[:, self.anchors], anchors=None)
 
+    @property
+    def columns(self) -> tuple[Float[Array, "_d_v n"], ...]:
+        """X^v of every view, (d_v, n): samples of unit length as columns, zero where missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from jpltd_jax import make_problem
+        >>> make_problem([[[3.0, 4.0], [np.nan, np.nan], [0.0, 5.0]], [[1.0], [2.0], [3.0]]]).columns[0]
+        Array([[0.6, 0. , 0. ],
+               [0.8, 0. , 1. ]], dtype=float32)
+        """
+        return tuple(
+            self.data[v, :d]
+            if basis is None
+            else jnp.matmul(basis, self.data[v, : basis.shape[1]], precision="highest")
+            for v, (d, basis) in enumerate(zip(self.dimensions, self.bases, strict=True))
+        )
+
+    def astype(self, dtype: jnp.dtype | type) -> "Problem":
+        """The problem with its numbers in another dtype."""
+        return replace(
+            self,
+            data=self.data.astype(dtype),
+            bases=tuple(None if q is None else q.astype(dtype) for q in self.bases),
+        )
+
     def restrict(self, mask: Bool[Array, "n m"]) -> "Problem":
         """Hide every entry that is False in ``mask`` (n, m): the way to vmap over masks.
 
@@ -76,97 +107,72 @@ class Problem:
         return replace(self, data=jnp.where(mask[:, None, :], self.data, 0), mask=mask)
 
 
-def as_matrix(view: object, v: int) -> np.ndarray:
-    """View number v as a dense real matrix (samples, features)."""
-    matrix = view.toarray() if issparse(view) else np.asarray(view)  # type: ignore[attr-defined]
-    if matrix.ndim != 2:
-        raise ValueError(f"view {v} must be a matrix (samples, features), got an array of shape {matrix.shape}")
-    if matrix.shape[1] == 0:
-        raise ValueError(f"view {v} has no features")
-    if matrix.dtype.kind not in "fiub":
-        raise ValueError(f"view {v} must hold real numbers, got dtype {matrix.dtype}")
-    return matrix
+def choose_anchors(columns: Sequence[np.ndarray], mask: np.ndarray, n_anchors: int, *, seed: int = 0) -> np.ndarray:
+    """Samples, in increasing order, that cover the data: greedy k-means++ on the concatenated views.
 
+    A sample that misses a view says nothing there. So the candidates are all samples with at least c views, for the
+    largest c that leaves ``n_anchors`` of them. If there are more than 20 candidates per anchor, a random part of them
+    is looked at. Among equal samples the choice is arbitrary.
 
-def checked_mask(mask: ArrayLike, n: int, m: int) -> np.ndarray:
-    """The mask of n samples and m views, if it is one."""
-    array = np.asarray(mask)
-    if array.dtype != np.bool_:
-        raise ValueError(f"mask must be boolean (True where observed), got dtype {array.dtype}; use mask.astype(bool)")
-    if array.shape != (n, m):
-        raise ValueError(f"mask must have shape (samples, views) = {(n, m)}, got {array.shape}")
-    return array
-
-
-def _first(condition: np.ndarray) -> int:
-    return int(np.flatnonzero(condition)[0])
-
-
-def _finite_rows(views: Sequence[object], mask: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
-    """Matrices with zeros in hidden rows, and the mask."""
-    if len(views) == 0:
-        raise ValueError("views is empty: expected a list with one (samples, features) matrix per view")
-    matrices = [as_matrix(view, v) for v, view in enumerate(views)]
-    n, m = matrices[0].shape[0], len(matrices)
-    for v, matrix in enumerate(matrices):
-        if matrix.shape[0] != n:
-            raise ValueError(f"view {v} has {matrix.shape[0]} samples but view 0 has {n}: give every view all samples, "
-                             "with a row of NaN where one is missing")  # fmt: skip
-    missing_rows = np.stack([np.isnan(x).all(axis=1) for x in matrices], axis=1)
-    present = ~missing_rows if mask is None else checked_mask(mask, n, m)
-    for v, matrix in enumerate(matrices):
-        bad = present[:, v] & ~np.isfinite(matrix).all(axis=1)
-        if bad.any():
-            i = _first(bad)
-            feature = _first(~np.isfinite(matrix[i]))
-            hint = ""
-            if np.isnan(matrix[i, feature]):
-                hint = (
-                    "; the mask says that it is observed"
-                    if missing_rows[i, v]
-                    else "; only whole rows can be missing: impute the row, or set all of it to NaN"
-                )
-            raise ValueError(f"view {v}, sample {i}, feature {feature} is {matrix[i, feature]}{hint}")
-    return [np.where(present[:, v, None], x, 0) for v, x in enumerate(matrices)], present
-
-
-def _check_samples(present: np.ndarray) -> None:
-    nowhere = present.sum(axis=1) == 0
-    if nowhere.any():
-        raise ValueError(f"sample {_first(nowhere)} is missing in all views")
-
-
-def present_rows(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
-    """Check the views and find which samples they hold: a list of (n, d_v) matrices and the mask (n, m).
-
-    A row of NaN is a missing sample; with an explicit ``mask`` (n, m) whatever stands in the hidden rows is ignored.
-    Hidden rows come back as zeros. Every defect is reported with the view and the sample it is in.
+    Parameters
+    ----------
+    columns
+        List of (d_v, n) matrices, samples as columns, zero where missing.
+    mask
+        (n, m) bool, True where observed.
+    n_anchors
+        How many.
+    seed
+        Seed; the same one gives the same anchors.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from jpltd_jax.problem import present_rows
-    >>> present_rows([[[1.0], [np.nan], [2.0]], [[3.0], [4.0], [5.0]]])[1].sum(axis=0)
-    array([2, 3])
+    >>> from jpltd_jax.problem import choose_anchors
+    >>> two_groups = np.repeat([[0.0, 9.0]], 5, axis=1)
+    >>> mask = np.ones((10, 1), bool)
+    >>> choose_anchors([two_groups], mask, 2).tolist() in [[i, j] for i in range(5) for j in range(5, 10)]
+    True
     """
-    matrices, present = _finite_rows(views, mask)
-    _check_samples(present)
-    return matrices, present
+    rng = np.random.default_rng(seed)
+    counts = mask.sum(axis=1)
+    least = np.sort(counts)[-n_anchors]
+    candidates = np.flatnonzero(counts >= least)
+    most = CANDIDATES_PER_ANCHOR * n_anchors
+    if len(candidates) > most:
+        candidates = np.sort(rng.choice(candidates, most, replace=False))
+    if len(candidates) == n_anchors:
+        return candidates
+    features = np.vstack([x[:, candidates] for x in columns]).T
+    _, chosen = kmeans_plusplus(features, n_anchors, random_state=int(rng.integers(2**31)))
+    chosen = np.unique(chosen)
+    others = np.setdiff1d(np.arange(len(candidates)), chosen)
+    return np.sort(candidates[np.concatenate([chosen, others[: n_anchors - len(chosen)]])])
 
 
-def observed(views: Sequence[object], mask: ArrayLike | None = None) -> tuple[list[np.ndarray], np.ndarray]:
-    """:func:`present_rows` of data to learn from: at least two samples, and one in every view."""
-    matrices, present = _finite_rows(views, mask)
-    if len(present) < 2:
-        raise ValueError(f"expected at least 2 samples, got {len(present)}")
-    empty = present.sum(axis=0) == 0
-    if empty.any():
-        raise ValueError(f"view {_first(empty)} has no observed sample")
-    _check_samples(present)
-    return matrices, present
+def _anchor_indices(
+    anchors: int | Sequence[int] | np.ndarray, columns: Sequence[np.ndarray], mask: np.ndarray
+) -> np.ndarray | None:
+    """Check the ``anchors`` that :func:`jpltd_jax.make_problem` was given; None if they are all samples in order."""
+    n = len(mask)
+    wanted = np.asarray(anchors)
+    if wanted.dtype.kind not in "iu" or wanted.ndim > 1:
+        raise ValueError(f"anchors must be a number or a vector of sample indices, got {anchors!r}")
+    if wanted.ndim == 0:
+        if not 1 <= wanted <= n:
+            raise ValueError(f"anchors must be between 1 and the number of samples {n}, got {wanted}")
+        wanted = choose_anchors(columns, mask, int(wanted)) if wanted < n else np.arange(n)
+    if len(wanted) == 0 or wanted.min() < 0 or wanted.max() >= n:
+        raise ValueError(f"anchors must be indices of samples, 0 to {n - 1}")
+    if len(np.unique(wanted)) != len(wanted):
+        raise ValueError("anchors holds a sample twice")
+    for v, count in enumerate(mask[wanted].sum(axis=0)):
+        if count == 0:
+            raise ValueError(f"no anchor is observed in view {v}")
+    return None if np.array_equal(wanted, np.arange(n)) else wanted
 
 
-def resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
+def _resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
     """The wanted dtype, or that of the views as far as JAX is configured to hold it."""
     if dtype is None:
         return np.dtype(jax.dtypes.canonicalize_dtype(np.result_type(np.float32, *views)))
@@ -178,7 +184,7 @@ def resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
     return wanted
 
 
-def unit_columns(x: np.ndarray) -> np.ndarray:
+def _unit_columns(x: np.ndarray) -> np.ndarray:
     """Every column scaled to unit l2 norm; zero columns stay zero."""
     scaled = x / np.maximum(np.abs(x).max(axis=0), SMALLEST_NORM)
     return scaled / np.maximum(np.linalg.norm(scaled, axis=0), SMALLEST_NORM)
@@ -189,7 +195,8 @@ def _check_range(columns: list[np.ndarray], dtype: np.dtype) -> None:
     for v, x in enumerate(columns):
         too_large = np.abs(x).max(axis=0) > largest / np.sqrt(len(x))
         if too_large.any():
-            raise ValueError(f"view {v}, sample {_first(too_large)} is too large for {dtype}; use normalize=True")
+            sample = int(np.flatnonzero(too_large)[0])
+            raise ValueError(f"view {v}, sample {sample} is too large for {dtype}; use normalize=True")
 
 
 def _compress(x: np.ndarray, present: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
@@ -204,7 +211,7 @@ def _compress(x: np.ndarray, present: np.ndarray) -> tuple[np.ndarray | None, np
 
 
 def make_problem(
-    views: Sequence[object],
+    views: Sequence[Any] | Views,
     mask: ArrayLike | None = None,
     *,
     normalize: bool = True,
@@ -216,14 +223,15 @@ def make_problem(
     Parameters
     ----------
     views
-        List of m matrices (n, d_v), samples as rows; NumPy, JAX or SciPy sparse. A row of NaN is a missing sample.
+        List of m matrices (n, d_v), samples as rows; NumPy, JAX, SciPy sparse or DataFrames, which are matched by their
+        index. A row of NaN is a missing sample.
     mask
         (n, m) bool, True where observed. What stands in the hidden rows never influences the result.
     normalize
         Scale every observed sample of every view to unit l2 norm (a zero sample stays zero).
     anchors
         Represent the samples by these only, so that cost and memory are linear in n: the indices of samples, or how
-        many :func:`jpltd_jax.anchors.choose_anchors` shall choose. Default: by all samples, as in the paper.
+        many :func:`jpltd_jax.problem.choose_anchors` shall choose. Default: by all samples, as in the paper.
     dtype
         float32 or float64. Default: that of the views, as far as JAX is configured to hold it.
 
@@ -241,14 +249,14 @@ def make_problem(
     >>> problem.data.shape, problem.mask.shape
     ((2, 6, 6), (2, 6))
     """
-    matrices, present = observed(views, mask)
-    target = resolve_dtype(dtype, matrices)
+    matrices, present, _ = read_views_to_learn_from(views, mask)
+    target = _resolve_dtype(dtype, matrices)
     columns = [x.T.astype(np.float64) for x in matrices]
     if normalize:
-        columns = [unit_columns(x) for x in columns]
+        columns = [_unit_columns(x) for x in columns]
     else:
         _check_range(columns, target)
-    chosen = None if anchors is None else anchor_indices(anchors, columns, present)
+    chosen = None if anchors is None else _anchor_indices(anchors, columns, present)
     compressed = [_compress(x, present[:, v]) for v, x in enumerate(columns)]
     width = max(r.shape[0] for _, r in compressed)
     stacked = np.stack([np.pad(r, ((0, width - r.shape[0]), (0, 0))) for _, r in compressed])
@@ -262,7 +270,7 @@ def make_problem(
 
 
 def further_samples(
-    problem: Problem, views: Sequence[object], mask: ArrayLike | None = None, *, normalize: bool = True
+    problem: Problem, views: Sequence[Any] | Views, mask: ArrayLike | None = None, *, normalize: bool = True
 ) -> Problem:
     """Samples that ``problem`` was not made from, in its coordinates; each needs one view, whichever.
 
@@ -276,9 +284,9 @@ def further_samples(
     >>> jj.problem.further_samples(problem, [[[0.0, 2.0, 0.0]], [[np.nan, np.nan]]]).data[0].T
     Array([[0., 1., 0.]], dtype=float32)
     """
-    if len(views) != problem.n_views:
-        raise ValueError(f"expected {problem.n_views} views, got {len(views)}")
-    matrices, present = present_rows(views, mask)
+    matrices, present, _ = read_views(views, mask)
+    if len(matrices) != problem.n_views:
+        raise ValueError(f"expected {problem.n_views} views, got {len(matrices)}")
     _, width, _ = problem.data.shape
     stacked = []
     for v, (x, basis) in enumerate(zip(matrices, problem.bases, strict=True)):
@@ -286,7 +294,7 @@ def further_samples(
         if x.shape[1] != features:
             raise ValueError(f"view {v} has {x.shape[1]} features, but the model was made from {features}")
         columns = x.T.astype(np.float64)
-        columns = unit_columns(columns) if normalize else columns
+        columns = _unit_columns(columns) if normalize else columns
         columns = columns if basis is None else np.asarray(basis, np.float64).T @ columns
         stacked.append(np.pad(columns, ((0, width - len(columns)), (0, 0))))
     return replace(

@@ -8,6 +8,8 @@ from jax.sharding import PartitionSpec as P
 
 from jpltd_jax.problem import Problem
 
+__all__ = ["shard_samples"]
+
 
 def shard_samples(problem: Problem, mesh: Mesh) -> Problem:
     """The problem with its samples spread over the first axis of ``mesh``, in equal parts.

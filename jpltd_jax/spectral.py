@@ -11,10 +11,21 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.experimental.sparse.linalg import lobpcg_standard
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
-Key = PRNGKeyArray | Array
-"""A key of ``jax.random.key`` or ``jax.random.PRNGKey``."""
+from jpltd_jax._types import Key, check_choice, check_count
+from jpltd_jax.linalg import inverse_root, normalized, squared_distances, unit_rows
+
+__all__ = [
+    "Embedding",
+    "KMeans",
+    "affinity",
+    "embed",
+    "kmeans",
+    "spectral_cluster",
+    "spectral_embedding",
+    "spectral_embedding_of_products",
+]
 
 
 class KMeans(NamedTuple):
@@ -42,23 +53,6 @@ def affinity(graphs: Float[Array, "m n a"]) -> Float[Array, "n a"]:
     return (mean + mean.T) / 2 if mean.shape[0] == mean.shape[1] else mean
 
 
-def _inverse_root(degree: Float[Array, " n"]) -> Float[Array, " n"]:
-    isolated = degree <= 0
-    return jnp.where(isolated, 0, 1 / jnp.sqrt(jnp.where(isolated, 1, degree)))
-
-
-def normalized(affinity: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """D^-1/2 H D^-1/2 with D the diagonal of row sums of H; a row without neighbours is zero."""
-    scale = _inverse_root(jnp.sum(affinity, axis=1))
-    return scale[:, None] * affinity * scale
-
-
-def unit_rows(x: Float[Array, "n c"]) -> Float[Array, "n c"]:
-    """Every row scaled to unit length; zero rows stay zero."""
-    norm = jnp.linalg.norm(x, axis=1, keepdims=True)
-    return x / jnp.where(norm == 0, 1, norm)
-
-
 class Embedding(NamedTuple):
     """Spectral embedding of samples, and what a further sample needs to be placed in it."""
 
@@ -70,16 +64,16 @@ class Embedding(NamedTuple):
 
     def place(self, affinity: Float[Array, "q a"]) -> Float[Array, "q c"]:
         """Embedding of samples with these affinities; of the affinities that it was made from, their own."""
-        rows = _inverse_root(jnp.sum(affinity, axis=1))[:, None]
-        scaled = rows * affinity * _inverse_root(self.degree)
+        rows = inverse_root(jnp.sum(affinity, axis=1))[:, None]
+        scaled = rows * affinity * inverse_root(self.degree)
         return unit_rows(jnp.matmul(scaled, self.directions, precision="highest"))
 
 
 def _embed_bipartite(affinity: Float[Array, "n a"], n_components: int) -> Embedding:
     degree = jnp.sum(affinity, axis=0)
-    scaled = _inverse_root(jnp.sum(affinity, axis=1))[:, None] * affinity * _inverse_root(degree)
+    scaled = inverse_root(jnp.sum(affinity, axis=1))[:, None] * affinity * inverse_root(degree)
     squares, vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision="highest"))
-    leading = vectors[:, ::-1][:, :n_components] * _inverse_root(squares[::-1][:n_components])
+    leading = vectors[:, ::-1][:, :n_components] * inverse_root(squares[::-1][:n_components])
     made = Embedding(affinity[:, :0], degree, leading)
     return made._replace(embedding=made.place(affinity))
 
@@ -157,16 +151,10 @@ def spectral_embedding_of_products(
     if 5 * n_components >= n_samples:
         raise ValueError(f"needs 5 * n_components < n_samples, got {n_components} and {n_samples}")
     with jax.default_matmul_precision("highest"):
-        scale = _inverse_root(product(jnp.ones((n_samples, 1), dtype))[:, 0])[:, None]
+        scale = inverse_root(product(jnp.ones((n_samples, 1), dtype))[:, 0])[:, None]
         start = jax.random.normal(key, (n_samples, n_components), dtype)
         _, leading, _ = lobpcg_standard(lambda x: scale * product(scale * x), start, m=max_iter)
     return unit_rows(jnp.where(scale > 0, leading, 0))
-
-
-def squared_distances(x: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, "n c"]:
-    """||x_i - center_j||^2, by expansion and held at 0."""
-    product = jnp.matmul(x, centers.T, precision="highest")
-    return jnp.maximum(jnp.sum(x * x, axis=1)[:, None] - 2 * product + jnp.sum(centers * centers, axis=1), 0)
 
 
 def _seed_centers(draws: Float[Array, "c candidates"], x: Float[Array, "n d"]) -> Float[Array, "c d"]:
@@ -243,11 +231,9 @@ def kmeans(key: Key, x: Float[Array, "n d"], n_clusters: int, *, n_init: int = 2
     >>> float(result.inertia), bool(result.labels[0] == result.labels[1] != result.labels[2])
     (0.25, True)
     """
-    n = x.shape[0]
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
-    if n_init < 1 or max_iter < 1:
-        raise ValueError(f"n_init and max_iter must be at least 1, got {n_init} and {max_iter}")
+    check_count("n_clusters", n_clusters, x.shape[0])
+    check_count("n_init", n_init)
+    check_count("max_iter", max_iter)
     middle = jnp.mean(x, axis=0)
     draws = jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))), x.dtype)
     runs = jax.vmap(lambda draw: _lloyd(_seed_centers(draw, x - middle), x - middle, max_iter))(draws)
@@ -272,17 +258,15 @@ def spectral_cluster(
     Examples
     --------
     >>> import jax, jax.numpy as jnp
-    >>> from jpltd_jax import spectral_cluster
+    >>> from jpltd_jax.spectral import spectral_cluster
     >>> two_pairs = jnp.kron(jnp.eye(2), jnp.ones((2, 2)))
     >>> labels = spectral_cluster(jax.random.key(0), two_pairs, 2)
     >>> bool(labels[0] == labels[1] != labels[2])
     True
     """
-    if method not in ("dense", "iterative"):
-        raise ValueError(f"method must be 'dense' or 'iterative', got {method!r}")
+    check_choice("method", method, Literal["dense", "iterative"])
     n = affinity.shape[0]
-    if not 1 <= n_clusters <= n:
-        raise ValueError(f"n_clusters must be between 1 and the number of samples {n}, got {n_clusters}")
+    check_count("n_clusters", n_clusters, n)
     start_key, key = jax.random.split(key)
     if method == "dense":
         embedding = spectral_embedding(affinity, n_clusters)

@@ -1,6 +1,6 @@
 """Algebra of third-order tensors (p, q, n) under a transform of the last axis.
 
-Slice i of a tensor is the matrix ``forward(x)[:, :, i]``; products, transposes and decompositions act slice by slice.
+Slice i of a tensor is the matrix ``slices(x)[:, :, i]``; products, transposes and decompositions act slice by slice.
 With the default Fourier transform this is the t-product algebra of Kilmer and Martin (Linear Algebra and its
 Applications 435, 2011).
 """
@@ -10,8 +10,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from jpltd_jax.prox import grouped_grams
-from jpltd_jax.transforms import AnyTransform, Fourier, Grouped, Transform
+from jpltd_jax.transforms import Fourier, Transform
+
+__all__ = ["TSVD", "t_product", "t_svd", "t_transpose", "tensor_nuclear_norm"]
 
 
 class TSVD(NamedTuple):
@@ -27,7 +28,7 @@ def _slices_first(coefficients: Inexact[Array, "p q s"]) -> Inexact[Array, "s p 
 
 
 def _from_slices(slices: Inexact[Array, "s p q"], n: int, transform: Transform) -> Float[Array, "p q n"]:
-    return transform.inverse(jnp.moveaxis(slices, 0, -1), n)
+    return transform.join(jnp.moveaxis(slices, 0, -1), n)
 
 
 def t_product(
@@ -44,8 +45,8 @@ def t_product(
     >>> t_product(jnp.array([[[1.0, 2.0]]]), jnp.array([[[3.0, 5.0]]]))
     Array([[[13., 11.]]], dtype=float32)
     """
-    transform = transform or Fourier()
-    product = _slices_first(transform.forward(a)) @ _slices_first(transform.forward(b))
+    transform = Fourier() if transform is None else transform
+    product = _slices_first(transform.slices(a)) @ _slices_first(transform.slices(b))
     return _from_slices(product, a.shape[-1], transform)
 
 
@@ -59,8 +60,8 @@ def t_transpose(x: Float[Array, "p q n"], *, transform: Transform | None = None)
     >>> t_transpose(jnp.array([[[1.0, 2.0, 3.0]]]))
     Array([[[1., 3., 2.]]], dtype=float32)
     """
-    transform = transform or Fourier()
-    return transform.inverse(jnp.conj(jnp.swapaxes(transform.forward(x), 0, 1)), x.shape[-1])
+    transform = Fourier() if transform is None else transform
+    return transform.join(jnp.conj(jnp.swapaxes(transform.slices(x), 0, 1)), x.shape[-1])
 
 
 def t_svd(x: Float[Array, "p q n"], *, transform: Transform | None = None) -> TSVD:
@@ -75,16 +76,16 @@ def t_svd(x: Float[Array, "p q n"], *, transform: Transform | None = None) -> TS
     >>> bool(jnp.allclose(t_product(t_product(u, s), t_transpose(v)), x, atol=1e-5))
     True
     """
-    transform = transform or Fourier()
+    transform = Fourier() if transform is None else transform
     n = x.shape[-1]
-    u, s, vh = jnp.linalg.svd(_slices_first(transform.forward(x)), full_matrices=False)
+    u, s, vh = jnp.linalg.svd(_slices_first(transform.slices(x)), full_matrices=False)
     diagonal = (s[..., None] * jnp.eye(s.shape[-1], dtype=s.dtype)).astype(u.dtype)
     v = jnp.conj(jnp.swapaxes(vh, -1, -2))
     return TSVD(*(_from_slices(f, n, transform) for f in (u, diagonal, v)))
 
 
-def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: AnyTransform | None = None) -> Float[Array, ""]:
-    """1/n times the sum of the nuclear norms of the slices of x (n of them, but for a Grouped transform).
+def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: Transform | None = None) -> Float[Array, ""]:
+    """1/n times the sum of the nuclear norms of all slices of x.
 
     Examples
     --------
@@ -93,10 +94,7 @@ def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: AnyTransform | N
     >>> tensor_nuclear_norm(jnp.full((1, 1, 4), 0.5))
     Array(0.5, dtype=float32)
     """
-    transform = transform or Fourier()
+    transform = Fourier() if transform is None else transform
     n = x.shape[-1]
-    if isinstance(transform, Grouped):
-        grams = grouped_grams(transform.forward(x), x, transform)
-        return jnp.sum(jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(_slices_first(grams)), 0))) / n
-    s = jnp.linalg.svd(_slices_first(transform.forward(x)), full_matrices=False, compute_uv=False)
-    return jnp.sum(transform.multiplicity(n).astype(s.dtype) @ s) / n
+    values = transform.singular_values(x)
+    return jnp.sum(transform.weights(n).astype(values.dtype) @ values) / n

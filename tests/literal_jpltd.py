@@ -22,7 +22,7 @@ def tensor_prox(stacked, tau):
     return np.transpose(np.fft.ifft(spectrum, axis=2).real, (1, 2, 0))
 
 
-def run(views, mask, *, lam, theta, latent_dim, iterations, variant, order, rho=1e-3, growth=1.3, rho_max=1e6):
+def run(views, mask, *, lam, theta, latent_dim, iterations, variant, updates, rho=1e-3, growth=1.3, rho_max=1e6):
     """The iterates: G, B, P, J2 as (view, row, column), E and J1 as lists of (k, n_v)."""
     n, m = mask.shape
     A = [np.eye(n)[mask[:, v]] for v in range(m)]
@@ -45,14 +45,14 @@ def run(views, mask, *, lam, theta, latent_dim, iterations, variant, order, rho=
             def new_error(M=M, v=v, rho=rho):
                 return shrink_columns(M - M @ A[v] @ G[v] @ A[v].T + J1[v] / rho, 1 / rho)
 
-            if order == "reference":
+            if updates == "reference":
                 E[v] = new_error()
             F3 = M - E[v] + J1[v] / rho
             F4 = B[v] + P[v] - J2[v] / rho
             inverse = np.linalg.inv(A[v].T @ A[v] + REGULARISATION * np.eye(n))
             MA = M @ A[v]
             G[v] = solve_sylvester(MA.T @ MA, inverse, (MA.T @ F3 @ A[v] + F4) @ inverse)
-            if order == "paper":
+            if updates == "paper":
                 E[v] = new_error()
         B = tensor_prox(G - P + J2 / rho, lam / rho)
         if sparse:

@@ -3,11 +3,11 @@
     python experiments/benchmarks/iteration.py [--sizes 250 500 997 1000 2000 4000] [--latent-dim 60]
 
 Three views (blobs, half of the samples incomplete), float32, on JAX's default backend. The unavoidable work of an
-iteration: the three products of O(n^2 k) a view, forward and inverse real FFT of the (views, n, n) tensor, one read and
-write of each array of that size in the state. Everything is measured in this process, in alternation, and the medians
-are compared. 997 is prime, the worst length for an FFT. At n = 500 the literal NumPy/SciPy steps are timed too. Memory
-is the compiled solve's own account (arguments, temporaries, results), in arrays of the size of G. Writes iteration.csv
-and iteration.png beside this script.
+iteration: the three products of O(n^2 k) per view, forward and inverse real FFT of the (views, n, n) tensor, one read
+and write of each array of that size in the state. Everything is measured in this process, in alternation, and the
+medians are compared. 997 is prime, the worst length for an FFT. At n = 500 the literal NumPy/SciPy steps are timed too.
+Memory is the compiled solve's own account (arguments, temporaries, results), in arrays of the size of G. Writes
+iteration.csv and iteration.png beside this script.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -23,10 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import jpltd_jax as jj
-from jpltd_jax import admm, blocks, prox
+from jpltd_jax.linalg import ridge
+from jpltd_jax.loop import Solution
+from jpltd_jax.methods import jpltd
+from jpltd_jax.prox import shrink_columns, tubal_shrink
 
 HERE = Path(__file__).resolve().parent
-HYPER = jj.Hyper(lam=5.0, theta=0.1)
+HYPER = jj.Hyper(lam=5.0)
 DIMS, ITERATIONS, LITERAL_SIZE, PRIME = (200, 300, 400), 30, 500, 997
 NOT_TIMES = ("n", "ratio", "memory", "literal")
 
@@ -53,7 +57,7 @@ def bind(function: Callable, *arguments: object) -> Callable[[], object]:
     return lambda: compiled(*arguments)
 
 
-def unavoidable(problem: jj.Problem, state: jj.State) -> dict[str, Callable[[], object]]:
+def unavoidable(problem: jj.Problem, state: jpltd.State) -> dict[str, Callable[[], object]]:
     n = problem.n_samples
     small = state.E
 
@@ -68,43 +72,41 @@ def unavoidable(problem: jj.Problem, state: jj.State) -> dict[str, Callable[[], 
     }
 
 
-def parts(problem: jj.Problem, state: jj.State) -> dict[str, Callable[[], object]]:
+def parts(data: jpltd.Data, state: jpltd.State) -> dict[str, Callable[[], object]]:
     target = state.E - state.J1 / state.rho
-    latent = state.W @ problem.data
+    latent = state.W @ data.problem.data
     split = state.B + state.P - state.J2 / state.rho
 
     def sparse_part(G: jax.Array, B: jax.Array, J2: jax.Array, rho: jax.Array) -> tuple[jax.Array, ...]:
-        P = prox.soft_threshold(G - B + J2 / rho, HYPER.theta / rho)
-        return P, J2 + rho * (G - B - P), jnp.max(jnp.abs(G - B - P))
+        shifted = G - B + J2 / rho
+        within = jnp.clip(shifted, -HYPER.theta / rho, HYPER.theta / rho)
+        P = shifted - within
+        return P, rho * within, jnp.max(jnp.abs(G - B - P))
 
     return {
-        "W": bind(blocks.update_projection, problem.data, state.G, target, state.W),
-        "G": bind(blocks.update_graph, latent, problem.mask, target, split),
-        "E": bind(blocks.update_error, latent, state.rho),
-        "B": bind(lambda g, rho: prox.tubal_shrink(g, HYPER.lam / rho), state.G, state.rho),
+        "W": bind(jpltd.update_projection, data, state, target),
+        "G": bind(ridge, latent, target, split, data.problem.mask),
+        "E": bind(lambda latent, rho: shrink_columns(latent, 1 / rho), latent, state.rho),
+        "B": bind(lambda g, rho: tubal_shrink(g, HYPER.lam / rho), state.G, state.rho),
         "P and multipliers": bind(sparse_part, state.G, state.B, state.J2, state.rho),
     }
-
-
-def compile_solve(problem: jj.Problem, latent_dim: int) -> jax.stages.Compiled:
-    static = {"max_iter": ITERATIONS, "variant": "full", "order": "paper", "norm_scale": "mean", "w_init": "identity"}
-    hyper = admm.as_dtype(HYPER, problem.data.dtype)
-    return admm._solve.lower(problem, hyper, None, None, latent_dim=latent_dim, **static).compile()
 
 
 def measure(n: int, latent_dim: int, repeats: int) -> dict[str, float]:
     views, mask = make(n)
     problem = jj.make_problem(views, mask, dtype="float32")
+    config = replace(jj.PUBLISHED, latent_dim=latent_dim)
 
-    def solve() -> jj.Result:
-        return jj.solve(problem, HYPER, latent_dim=latent_dim, max_iter=ITERATIONS)
+    def solve(problem: jj.Problem) -> Solution:
+        return jj.solve(problem, HYPER, config, loop=jj.Loop(max_iter=ITERATIONS))
 
     start = time.perf_counter()
-    memory = compile_solve(problem, latent_dim).memory_analysis()
+    memory = jax.jit(solve).lower(problem).compile().memory_analysis()
     compiling = time.perf_counter() - start
-    state = solve().state
+    state = solve(problem).state
     used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
-    times = medians({"solve": solve, **unavoidable(problem, state), **parts(problem, state)}, repeats)
+    calls = unavoidable(problem, state) | parts(jpltd.prepare(problem, 1, config), state)
+    times = medians({"solve": lambda: solve(problem), **calls}, repeats)
     solved = times.pop("solve")
     least = times["products"] + times["fft"] + times["read and write"]
     row = {"n": n, "compile": compiling, "solve": solved, "iteration": solved / ITERATIONS, "unavoidable": least}
@@ -120,10 +122,9 @@ def literal(views: list[np.ndarray], mask: np.ndarray, latent_dim: int) -> float
     from tests import literal_jpltd
 
     start = time.perf_counter()
-    literal_jpltd.run(
-        views, mask, lam=HYPER.lam, theta=HYPER.theta, latent_dim=latent_dim, iterations=ITERATIONS, variant="full",
-        order="paper",
-    )  # fmt: skip
+    weights = {"lam": HYPER.lam, "theta": HYPER.theta}
+    options = {"latent_dim": latent_dim, "iterations": ITERATIONS, "variant": "full", "updates": "paper"}
+    literal_jpltd.run(views, mask, **weights, **options)
     return time.perf_counter() - start
 
 
@@ -138,8 +139,8 @@ def main() -> None:
         row = measure(n, arguments.latent_dim, arguments.repeats)
         rows.append(row)
         shown = ", ".join(f"{name} {1e3 * row[name]:.1f}" for name in row if name not in NOT_TIMES)
-        print(f"n = {n}: iteration {row['ratio']:.2f} x the unavoidable work, memory {row['memory']:.1f} x G; "
-              f"milliseconds: {shown}", flush=True)  # fmt: skip
+        ratios = f"iteration {row['ratio']:.2f} x the unavoidable work, memory {row['memory']:.1f} x G"
+        print(f"n = {n}: {ratios}; milliseconds: {shown}", flush=True)
         if "literal" in row:
             print(f"   literal steps {row['literal']:.1f} s, {row['literal'] / row['solve']:.0f} x", flush=True)
     regular = [row for row in rows if row["n"] != PRIME]

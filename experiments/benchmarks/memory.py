@@ -23,12 +23,12 @@ def main() -> None:
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(n, d)).astype(np.float32) for d in (100, 80, 60)]
     problem = jj.make_problem(views, jj.missing.paper_protocol(0, n, 3, 0.5))
-    hyper = jj.Hyper(lam=5.0, theta=0.1)
+    hyper, loop = jj.Hyper(lam=5.0), jj.Loop(max_iter=3)
     small = jj.make_problem([view[:100] for view in views])
-    jax.block_until_ready(jj.solve(small, hyper, latent_dim=60, max_iter=3))
+    jax.block_until_ready(jj.solve(small, hyper, jj.PUBLISHED, loop=loop))
     before = peak()
-    result = jax.block_until_ready(jj.solve(problem, hyper, latent_dim=60, max_iter=3))
-    print(f"n = {n}: {(peak() - before) / 2**30:.2f} GB, {(peak() - before) / result.state.G.nbytes:.2f} x G")
+    solution = jax.block_until_ready(jj.solve(problem, hyper, jj.PUBLISHED, loop=loop))
+    print(f"n = {n}: {(peak() - before) / 2**30:.2f} GB, {(peak() - before) / solution.state.G.nbytes:.2f} x G")
 
 
 if __name__ == "__main__":

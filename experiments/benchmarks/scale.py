@@ -3,7 +3,7 @@
     python experiments/benchmarks/scale.py [--sizes 4000 12500 25000 50000 100000] [--anchors 500]
 
 Three views (100, 80, 60 features), 10 overlapping clusters, half of the samples incomplete (mask and data of seed 0, in
-random order), order-free setting of the estimator, latent_dim 40, float32. Every size runs in a process of its own, so
+random order), the default options with latent_dim 40, float32. Every size runs in a process of its own, so
 that the peak memory is its own; times include compilation. For comparison: the exact solver where n allows, IMVC-CBG
 of this package, and mean imputation with mini-batch k-means. Writes scale.csv beside this script; sizes that are not
 asked for keep their rows.
@@ -27,7 +27,7 @@ import jpltd_jax as jj
 
 OUT = Path(__file__).with_suffix(".csv")
 DIMS, CLUSTERS, SEPARATION, NOISE, RATE = (100, 80, 60), 10, 5.0, 0.3, 0.5
-LATENT_DIM, LARGEST_EXACT = 40, 4000
+CONFIG, LARGEST_EXACT = jj.Config(latent_dim=40), 4000
 
 
 def make(n: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
@@ -38,16 +38,11 @@ def make(n: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
 
 def jpltd(views: list[np.ndarray], mask: np.ndarray, anchors: int | None) -> jax.Array:
     problem = jj.make_problem(views, mask, anchors=anchors, dtype="float32")
-    transform = jj.graphs.graph_transform(jj.graphs.consensus_graph(problem.dictionary))
-    hyper = jj.Hyper(lam=0.25, theta=0.1)
-    result = jj.solve(problem, hyper, latent_dim=LATENT_DIM, max_iter=30, transform=transform, w_init="svd")
-    affinity = jj.graphs.sparsify(jj.graphs.within_reach(result.affinity, problem, 25), 20)
-    method = "dense" if anchors is not None else "iterative"
-    return jj.spectral_cluster(jax.random.key(0), affinity, CLUSTERS, method=method)
+    return jj.cluster(jax.random.key(0), problem, jj.Hyper(), CLUSTERS, CONFIG).labels
 
 
 def imvc_cbg(views: list[np.ndarray], mask: np.ndarray) -> jax.Array:
-    return jj.baselines.imvc_cbg.fit(views, mask, CLUSTERS, key=jax.random.key(0)).labels
+    return jj.fit("imvc_cbg", views, mask, CLUSTERS, key=jax.random.key(0)).labels
 
 
 def mean_impute(views: list[np.ndarray], mask: np.ndarray) -> np.ndarray:
@@ -102,8 +97,8 @@ def main() -> None:
             row = rows[-1]
             earlier = [r["seconds"] for r in rows[:-1] if r["method"] == method and 2 * r["n"] == n]
             growth = f", {row['seconds'] / earlier[0]:.2f} x the time of half as many" if earlier else ""
-            print(f"n = {n}, {method}: {row['accuracy']:.1f} % in {row['seconds']:.1f} s, "
-                  f"{row['peak GB']:.1f} GB{growth}", flush=True)  # fmt: skip
+            cost = f"{row['seconds']:.1f} s, {row['peak GB']:.1f} GB"
+            print(f"n = {n}, {method}: {row['accuracy']:.1f} % in {cost}{growth}", flush=True)
             with OUT.open("w", newline="") as file:
                 writer = csv.DictWriter(file, list(row))
                 writer.writeheader()

@@ -8,11 +8,11 @@ includes. Sweep and separate runs alternate, so that a busy machine slows both. 
 must labels, but where the affinity has rank one up to rounding: there any labels are as good.
 """
 
-import importlib
 import os
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,17 @@ import numpy as np
 
 import jpltd_jax as jj
 from jpltd_jax.cli import PAPER_LAM, PAPER_LATENT_DIM, PAPER_THETA
+from jpltd_jax.linalg import normalized
+from jpltd_jax.methods import JPLTD, jpltd
+from jpltd_jax.pipeline import label
+from jpltd_jax.sweeps.plan import compiled
+from jpltd_jax.sweeps.trunk import shared_step
 
 GRIDS = {
     "20 recommended pairs": ((2.0, 5.0, 10.0, 20.0), (0.05, 0.1, 0.5, 1.0, 2.0)),
     "72 pairs of the paper": (PAPER_LAM, PAPER_THETA),
 }
-LATENT_DIM, MAX_ITER, CLUSTERS, REPEATS = 60, 30, 10, 3
+CONFIG, LOOP, CLUSTERS, REPEATS = replace(jj.PUBLISHED, latent_dim=60), jj.Loop(max_iter=30), 10, 3
 
 
 def timed(function):
@@ -46,10 +51,13 @@ def resident():
 
 def full(budget=2**26):
     data, problem = make(200)
-    module = importlib.import_module("jpltd_jax.sweep")
-    options = {"n_clusters": CLUSTERS, "y_true": data.labels, "key": jax.random.key(0), "max_iter": MAX_ITER}
-    options |= {"memory_budget": budget, "progress": True}
-    jj.sweep(problem, jj.grid([1.0, 2.0], 0.1, latent_dim=(PAPER_LATENT_DIM[0], PAPER_LATENT_DIM[-1])), **options)
+
+    def sweep(lam, theta, latent_dim):
+        grid = jj.grid({"lam": lam, "theta": theta, "latent_dim": latent_dim}, config=CONFIG)
+        run = jj.Run(memory=budget, progress=True)
+        return jj.sweep(problem, grid, n_clusters=CLUSTERS, key=jax.random.key(0), y=data.labels, run=run)
+
+    sweep([1.0, 2.0], 0.1, (PAPER_LATENT_DIM[0], PAPER_LATENT_DIM[-1]))
     before, peak, done = resident(), [0], threading.Event()
 
     def watch():
@@ -58,15 +66,11 @@ def full(budget=2**26):
 
     thread = threading.Thread(target=watch)
     thread.start()
-    seconds, result = timed(
-        lambda: jj.sweep(problem, jj.grid(PAPER_LAM, PAPER_THETA, latent_dim=PAPER_LATENT_DIM), **options)
-    )
+    seconds, result = timed(lambda: sweep(PAPER_LAM, PAPER_THETA, PAPER_LATENT_DIM))
     done.set()
     thread.join()
-    programs = module._compiled.cache_info().misses, module._shared_step._cache_size()
-    print(
-        f"{len(result.rows)} configurations in {seconds:.0f} s; programs compiled: {programs[0]} + {programs[1]} shared"
-    )
+    programs = f"{compiled.cache_info().misses} + {shared_step._cache_size()} shared"
+    print(f"{len(result.rows)} configurations in {seconds:.0f} s; programs compiled: {programs}")
     print(f"memory beyond that before: {(peak[0] - before) / 2**20:.0f} MiB; budget {budget / 2**20:.0f} MiB")
 
 
@@ -76,35 +80,38 @@ def main():
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     _, problem = make(n)
     key = jax.random.key(0)
-    print(f"n = {n}, 3 views, latent_dim {LATENT_DIM}, {MAX_ITER} iterations; load {os.getloadavg()[0]:.1f}")
+    data = jpltd.prepare(problem, CLUSTERS, CONFIG)
+    print(
+        f"n = {n}, 3 views, latent_dim {CONFIG.latent_dim}, {LOOP.max_iter} iterations; load {os.getloadavg()[0]:.1f}"
+    )
     for name, (lam, theta) in GRIDS.items():
-        grid = jj.grid(lam, theta, latent_dim=LATENT_DIM)
-        hypers = [jj.Hyper(*(row[field] for field in jj.Hyper._fields)) for row in grid.parameters()]
+        grid = jj.grid({"lam": lam, "theta": theta}, config=CONFIG, max_iter=LOOP.max_iter)
+        hypers = [one.hyper for one in grid.configurations]
 
         def separate(hyper):
-            return jj.solve(problem, hyper, latent_dim=LATENT_DIM, max_iter=MAX_ITER)
+            return jj.solve(problem, hyper, CONFIG, loop=LOOP)
 
         def together(grid=grid):
-            return jj.sweep(problem, grid, n_clusters=CLUSTERS, key=key, max_iter=MAX_ITER)
+            return jj.sweep(problem, grid, n_clusters=CLUSTERS, key=key)
 
-        def cluster(affinity):
-            return jj.spectral_cluster(jax.random.fold_in(key, 0), affinity, CLUSTERS)
+        def cluster(solution):
+            return label(jax.random.split(jax.random.fold_in(key, 0))[1], JPLTD, data, solution, CLUSTERS).labels
 
-        together(), cluster(separate(hypers[0]).affinity)
+        together(), cluster(separate(hypers[0]))
         ratios = []
         for _ in range(REPEATS):
-            solving, results = timed(lambda: [separate(hyper) for hyper in hypers])  # noqa: B023
-            clustering, labels = timed(lambda: [cluster(result.affinity) for result in results])  # noqa: B023
+            solving, solutions = timed(lambda: [separate(hyper) for hyper in hypers])  # noqa: B023
+            clustering, labels = timed(lambda: [cluster(solution) for solution in solutions])  # noqa: B023
             sweeping, swept = timed(together)
             ratios.append((sweeping / (solving + clustering), sweeping / solving, sweeping, solving, clustering))
         undefined = 0
-        for row, result, label in zip(swept.rows, results, labels, strict=True):
-            assert row["n_iter"] == int(result.n_iter)
-            assert row["status"] == jj.Status(int(result.status)).name
-            assert row["objective"] == float(result.objective)
-            assert row["split_residual"] == float(result.history.split_residual[row["n_iter"] - 1])
-            if row["status"] != "EMPTY" and row["labels"] != label.tolist():
-                assert jnp.linalg.eigvalsh(jj.spectral.normalized(result.affinity))[-2] < 1e-6
+        for row, hyper, solution, found in zip(swept.rows, hypers, solutions, labels, strict=True):
+            assert row["n_iter"] == int(solution.n_iter)
+            assert row["status"] == solution.status.name
+            assert np.isclose(row["objective"], jpltd.objective(data, hyper, solution.state), rtol=1e-5)
+            assert row["split"] == float(solution.history.split[row["n_iter"] - 1])
+            if row["status"] != "EMPTY" and row["labels"] != found.tolist():
+                assert jnp.linalg.eigvalsh(normalized(solution.affinity))[-2] < 1e-6
                 undefined += 1
         both, solves, sweeping, solving, clustering = np.median(ratios, axis=0)
         print(f"{name}: sweep {sweeping:.2f} s, solves {solving:.2f} s, their clusterings {clustering:.2f} s")

@@ -11,7 +11,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jpltd_jax as jj
-from jpltd_jax import blocks, plotting, prox
+from jpltd_jax import linalg, plotting, prox
+from jpltd_jax.methods import jpltd
 
 # %% [markdown]
 # ## Data
@@ -24,8 +25,8 @@ from jpltd_jax import blocks, plotting, prox
 digits = jj.datasets.load_digits_multiview(300)
 assert digits.labels is not None
 chosen = digits.labels < 5
-views, labels = [view[chosen] for view in digits.views], digits.labels[chosen]
-n, m, n_clusters = len(labels), len(views), 5
+views, classes = [view[chosen] for view in digits.views], digits.labels[chosen]
+n, m, n_clusters = len(classes), len(views), 5
 mask = jj.missing.paper_protocol(0, n, m, rate=0.5)
 ax = plotting.plot_availability(mask)
 print(n, "samples,", [view.shape[1] for view in views], "features")
@@ -41,15 +42,17 @@ problem = jj.make_problem(views, mask)
 print(problem.data.shape, problem.data.dtype)
 
 # %% [markdown]
-# ## The transform
+# ## What no hyper-parameter changes
 #
-# The tensor norm looks at G after a transform along the samples. The paper's is Fourier, for which the order of the
-# samples matters. The eigenvectors of a neighbour graph move with the samples; this is what `jj.JPLTD` uses.
+# Options are in a `Config`, numbers in a `Hyper`. `prepare` does all that needs options only. For JPLTD this is the
+# transform along the samples, under which the tensor norm looks at G. The paper's is Fourier, for which the order of
+# the samples matters. The default is the eigenvectors of a neighbour graph, which move with the samples.
 
 # %%
-graph = jj.graphs.consensus_graph(problem)
-transform = jj.graphs.graph_transform(graph)
-ax = plotting.plot_affinity(graph, labels, title="Neighbour graph, grouped by true class")
+config = jj.Config(latent_dim=30)
+data = jpltd.prepare(problem, n_clusters, config)
+graph = jj.graphs.consensus_graph(problem, config.n_neighbors)
+ax = plotting.plot_affinity(graph, classes, title="Neighbour graph, grouped by true class")
 
 # %% [markdown]
 # ## One iteration, written out
@@ -59,44 +62,34 @@ ax = plotting.plot_affinity(graph, labels, title="Neighbour graph, grouped by tr
 
 
 # %%
-def iterate(state: jj.State, hyper: jj.Hyper) -> jj.State:
+@jax.jit
+def iterate(state: jpltd.State, hyper: jj.Hyper) -> jpltd.State:
     """W, G, E, B, P, then the multipliers and the penalty."""
     rho = state.rho
     J1, J2 = state.J1 / rho, state.J2 / rho
-    W = blocks.update_projection(problem.data, state.G, state.E - J1, state.W)
+    W = jpltd.update_projection(data, state, state.E - J1)
     latent = W @ problem.data
-    G, represented = blocks.update_graph(latent, problem.mask, latent - state.E + J1, state.B + state.P - J2)
-    E = blocks.update_error(latent - represented + J1, rho)
-    B = prox.tubal_shrink(G - state.P + J2, hyper.lam / rho, transform=transform)
+    G, represented = linalg.ridge(latent, latent - state.E + J1, state.B + state.P - J2, problem.mask)
+    E = prox.shrink_columns(latent - represented + J1, 1 / rho)
+    B = prox.tubal_shrink(G - state.P + J2, hyper.lam / rho, data.transform)
     P = prox.soft_threshold(G - B + J2, hyper.theta / rho)
-    fit, split = latent - represented - E, G - B - P
-    return jj.State(
-        W=W,
-        G=G,
-        E=E,
-        B=B,
-        P=P,
-        J1=state.J1 + rho * fit,
-        J2=state.J2 + rho * split,
-        rho=jnp.minimum(hyper.rho_max, hyper.growth * rho),
-        iteration=state.iteration + 1,
-    )
+    J1 = state.J1 + rho * (latent - represented - E)
+    J2 = state.J2 + rho * (G - B - P)
+    return jpltd.State(W, G, E, B, P, J1, J2, rho=jnp.minimum(hyper.rho_max, hyper.growth * rho))
 
 
 # %% [markdown]
 # The first iterations see neither `lam` nor `theta`: the penalty is so small that both thresholds are above everything,
-# and B and P stay zero. The iteration is pure, so `jax.jit` compiles it. (`theta` is smaller than the default 0.1, with
-# which P stays zero on these data.)
+# and B and P stay zero. (`theta` is smaller than the default 0.1, with which P stays zero on these data.)
 
 # %%
 hyper = jj.Hyper(lam=1.0, theta=0.01)
-state = jj.init(problem, hyper, latent_dim=30, w_init="svd")
-compiled = jax.jit(iterate)
-for _ in range(30):
-    state = compiled(state, hyper)
-    if int(state.iteration) % 5 == 0:
+state = jpltd.init(jax.random.key(0), data, hyper)
+for iteration in range(1, 31):
+    state = iterate(state, hyper)
+    if iteration % 5 == 0:
         low_rank, sparse = (100 * np.mean(np.asarray(x) != 0) for x in (state.B, state.P))
-        print(f"iteration {int(state.iteration):2}: entries that are not zero: B {low_rank:5.1f} %, P {sparse:4.1f} %")
+        print(f"iteration {iteration:2}: entries that are not zero: B {low_rank:5.1f} %, P {sparse:4.1f} %")
 
 # %% [markdown]
 # ## Looking at the tensors
@@ -104,7 +97,7 @@ for _ in range(30):
 # One view of each, samples grouped by true class. B carries the groups; P takes single strong entries.
 
 # %%
-grouped = np.argsort(labels, kind="stable")
+grouped = np.argsort(classes, kind="stable")
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
 for ax, (name, tensor) in zip(axes, {"G": state.G, "B": state.B, "P": state.P}.items(), strict=True):
     block = np.abs(np.asarray(tensor[0]))[np.ix_(grouped, grouped)]
@@ -112,20 +105,20 @@ for ax, (name, tensor) in zip(axes, {"G": state.G, "B": state.B, "P": state.P}.i
     ax.set(title=f"|{name}|, view 0", xlabel="dictionary sample", ylabel="sample")
 
 # %% [markdown]
-# ## The same in one compiled loop, and the labels
+# ## All of it in one call
 #
-# `jj.solve` is a `lax.while_loop` of `jj.step`, which is the iteration above.
+# `jj.cluster` prepares, iterates `jpltd.step`, which is the iteration above, in a compiled loop, thins the affinity and
+# clusters its spectral embedding. It is pure too: `jax.vmap` it over keys, hyper-parameters or masks.
 
 # %%
-result = jj.solve(problem, hyper, latent_dim=30, max_iter=30, transform=transform, w_init="svd")
-ax = plotting.plot_residuals(result.history)
-print(jj.Status(int(result.status)).name, "after", int(result.n_iter), "iterations")
-print(f"largest difference in B from the loop above: {float(jnp.max(jnp.abs(state.B - result.state.B))):.1e}")
+found = jj.cluster(jax.random.key(0), problem, hyper, n_clusters, config)
+solution = found.solution
+print(solution.status.name, "after", int(solution.n_iter), "iterations")
+print(f"largest difference in B from the loop above: {float(jnp.max(jnp.abs(state.B - solution.state.B))):.1e}")
+print(f"accuracy {100 * float(jj.metrics.accuracy(classes, found.labels)):.1f} % (samples not sorted by class)")
+ax = plotting.plot_history(solution.history)
 
 # %%
-affinity = jj.graphs.sparsify(result.affinity, 20)
-found = jj.spectral_cluster(jax.random.key(0), affinity, n_clusters)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained")
-plotting.plot_affinity(affinity, found, ax=left)
-plotting.plot_embedding(jj.spectral_embedding(affinity, n_clusters), found, ax=right, title="Spectral embedding")
-print(f"accuracy {100 * float(jj.metrics.accuracy(labels, found)):.1f} % (samples not sorted by class)")
+plotting.plot_affinity(found.affinity, found.labels, ax=left)
+ax = plotting.plot_embedding(found.embedding, found.labels, ax=right, title="Spectral embedding")

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 3. Your own data: CSV files, DataFrames, rows of NaN, MATLAB files
 #
-# One file a view, with the sample's id in the first column. A sample that a file does not list is missing in that view.
-# Put the names of your files and the number of clusters here, or run this as a script with them:
+# One file per view, with the sample's id in the first column. A sample that a file does not list is missing in that
+# view. Put the names of your files and the number of clusters here, or run this as a script with them:
 # `python 3_own_data.py 3 a.csv b.csv`. Without any, two files are made up.
 
 # %%
@@ -17,6 +17,8 @@ import scipy.io
 
 import jpltd_jax as jj
 from jpltd_jax import plotting
+from jpltd_jax.pipeline import clarity
+from jpltd_jax.views import read_views
 
 csv_files = [Path(name) for name in sys.argv[1:] if name.endswith(".csv")]
 n_clusters = int(next((word for word in sys.argv[1:] if word.isdigit()), 3))
@@ -25,23 +27,22 @@ folder = Path(tempfile.mkdtemp())
 # %%
 if not csv_files:
     blobs = jj.datasets.make_blobs(0, n_samples=90, dims=(12, 8), n_clusters=n_clusters)
+    observed = jj.missing.paper_protocol(0, 90, 2, rate=0.5)
     ids = [f"patient{i:02}" for i in range(90)]
-    for name, view, kept in zip(("genes", "images"), blobs.views, (slice(0, 70), slice(20, 90)), strict=True):
-        pd.DataFrame(view, index=ids).iloc[kept].to_csv(folder / f"{name}.csv")
+    for v, name in enumerate(("genes", "images")):
+        pd.DataFrame(blobs.views[v], index=ids)[observed[:, v]].to_csv(folder / f"{name}.csv")
         csv_files.append(folder / f"{name}.csv")
 
 # %% [markdown]
 # ## DataFrames
 #
-# Frames are matched by their index, so they may have different lengths and orders.
+# Frames are matched by their index, so they may have different lengths and list their samples differently.
 
 # %%
 frames = [pd.read_csv(file, index_col=0) for file in csv_files]
 for file, frame in zip(csv_files, frames, strict=True):
     print(f"{file.name}: {frame.shape[0]} samples, {frame.shape[1]} features")
-aligned = jj.views.align_views(frames)
-mask = np.stack([~np.isnan(view).all(axis=1) for view in aligned.views], axis=1)
-ax = plotting.plot_availability(mask)
+ax = plotting.plot_availability(read_views(frames).mask)
 
 # %% [markdown]
 # Before clustering, think of three things.
@@ -61,14 +62,12 @@ preparations = {
     "standardised": [(frame - frame.mean()) / frame.std().replace(0, 1) for frame in frames],
 }
 models = {name: jj.JPLTD(n_clusters, random_state=0).fit(views) for name, views in preparations.items()}
-clarity = {
-    name: float(jj.selection.clarity(jnp.asarray(model.affinity_), n_clusters)) for name, model in models.items()
-}
-for name, value in clarity.items():
+clear = {name: float(clarity(jnp.asarray(model.affinity_), n_clusters)) for name, model in models.items()}
+for name, value in clear.items():
     print(f"{name:35}clarity {value:.2f}")
 
 # %%
-clearest = max(clarity, key=lambda name: clarity[name])
+clearest = max(clear, key=lambda name: clear[name])
 prepared, model = preparations[clearest], models[clearest]
 found = pd.Series(model.labels_, index=model.sample_ids_, name="label")
 print(found.value_counts().sort_index().to_dict(), "samples in each cluster")
@@ -84,23 +83,25 @@ ax = plotting.plot_embedding(model.embedding_, model.labels_, title="Your sample
 # The same data as arrays on one sample axis. Whatever stands in a row that the mask hides is ignored.
 
 # %%
-with_nan = jj.views.align_views(prepared).views
+read = read_views(prepared)
+with_nan = [np.where(read.mask[:, [v]], view, np.nan) for v, view in enumerate(read.matrices)]
 by_nan = jj.JPLTD(n_clusters, random_state=0).fit_predict(with_nan)
-by_mask = jj.JPLTD(n_clusters, random_state=0).fit([np.nan_to_num(view) for view in with_nan], mask=mask).labels_
+by_mask = jj.JPLTD(n_clusters, random_state=0).fit_predict(read.matrices, mask=read.mask)
 print("the same labels:", bool((by_nan == model.labels_).all() and (by_mask == model.labels_).all()))
 
 # %% [markdown]
 # ## One file for the command line, and MATLAB files
 #
 # After this, `jpltd cluster own.npz --n-clusters 3 --out labels.csv` clusters the file. MATLAB files need a cell array
-# of views under one of the usual names; the orientation is found from the sizes.
+# of views under one of the usual names; the orientation is found from the sizes. In both a row of NaN is a missing
+# sample: never write zeros for it, which would be data.
 
 # %%
-data = jj.datasets.MultiViewData([np.nan_to_num(view) for view in with_nan], None, mask, "own")
-jj.datasets.save_npz(folder / "own.npz", data)
+jj.datasets.save_npz(folder / "own.npz", jj.datasets.MultiViewData(with_nan, None, None, "own"))
 cells = np.empty((1, len(with_nan)), object)
-cells[0, :] = [view.T for view in data.views]
+cells[0, :] = [view.T for view in with_nan]
 scipy.io.savemat(folder / "own.mat", {"X": cells})
 for name in ("own.npz", "own.mat"):
-    print(name, [view.shape for view in jj.datasets.load(folder / name).views])
+    loaded = read_views(jj.datasets.load(folder / name).views)
+    print(name, [view.shape for view in loaded.matrices], "the same mask:", bool((loaded.mask == read.mask).all()))
 print("written to", folder)

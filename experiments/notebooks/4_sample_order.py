@@ -6,6 +6,8 @@
 # class, and compares the partitions with what another seed alone changes.
 
 # %%
+from dataclasses import replace
+
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.impute import SimpleImputer
@@ -16,8 +18,8 @@ from jpltd_jax import plotting
 digits = jj.datasets.load_digits_multiview(150)
 assert digits.labels is not None
 order = np.argsort(digits.labels, kind="stable")
-views, labels = [view[order] for view in digits.views], digits.labels[order]
-mask = jj.missing.paper_protocol(0, len(labels), len(views), rate=0.5)
+views, classes = [view[order] for view in digits.views], digits.labels[order]
+mask = jj.missing.paper_protocol(0, len(classes), len(views), rate=0.5)
 
 # %% [markdown]
 # ## The published method
@@ -25,9 +27,8 @@ mask = jj.missing.paper_protocol(0, len(labels), len(views), rate=0.5)
 # It transforms along the sample index. Here the file is sorted by class, like the benchmark files.
 
 # %%
-published = jj.audit_order(
-    views, mask, labels, method=jj.JPLTD(10, transform="fourier", latent_dim=30), n_orders=3, n_seeds=2
-)
+method = jj.JPLTD(10, config=replace(jj.PUBLISHED, latent_dim=30))
+published = jj.audit_order(views, mask, classes, method=method, n_orders=3, n_seeds=2)
 print(published.summary())
 
 # %% [markdown]
@@ -36,13 +37,15 @@ print(published.summary())
 # The eigenvectors of a neighbour graph move with the samples.
 
 # %%
-default = jj.audit_order(views, mask, labels, method=jj.JPLTD(10, latent_dim=30), n_orders=3, n_seeds=2)
+method = jj.JPLTD(10, config=jj.Config(latent_dim=30))
+default = jj.audit_order(views, mask, classes, method=method, n_orders=3, n_seeds=2)
 print(default.summary())
 
 # %% [markdown]
 # ## A method of your own
 #
-# Anything that maps (views, mask, seed) to labels, and any estimator with `fit_predict`.
+# Any function from (views, mask, seed) to labels, and any estimator with `fit_predict`: `jj.Clusterer("ueaf", 10)` is
+# UEAF, and so on for all of `jj.methods.METHODS`.
 
 
 # %%
@@ -53,15 +56,15 @@ def impute_and_kmeans(views: list[np.ndarray], mask: np.ndarray, seed: int) -> n
     return KMeans(10, n_init=10, random_state=seed).fit_predict(filled)
 
 
-simple = jj.audit_order(views, mask, labels, method=impute_and_kmeans, n_orders=3, n_seeds=2)
+simple = jj.audit_order(views, mask, classes, method=impute_and_kmeans, n_orders=3, n_seeds=2)
 print(simple.summary())
 
 # %%
 ax = plotting.plot_order_audit({"published": published, "default": default, "impute,\nk-means": simple})
 
 # %% [markdown]
-# Without classes leave out `labels`: the verdict needs none. On the command line:
-# `jpltd audit-order my.npz --n-clusters 5 --transform fourier --out audit.png`.
+# Without classes leave them out: the verdict needs none. On the command line:
+# `jpltd audit-order my.npz --n-clusters 5 --preset published --out audit.png`.
 #
 # What a dependence means: accuracies measured on class-sorted files do not carry over to your data. Shuffle before you
 # compare methods.

@@ -5,6 +5,7 @@
 # The verifiers in `jj.optimality` do not search from your candidate, so a wrong operator cannot bless itself.
 
 # %%
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -12,7 +13,11 @@ import jax.numpy as jnp
 
 import jpltd_jax as jj
 from jpltd_jax import optimality, prox
+from jpltd_jax.loop import prepare, run
+from jpltd_jax.methods import JPLTD
+from jpltd_jax.pipeline import label
 from jpltd_jax.tensor import tensor_nuclear_norm
+from jpltd_jax.transforms import SliceTransform
 
 keys = jax.random.split(jax.random.key(0), 3)
 v, w = 2 * jax.random.normal(keys[0], (2, 50))
@@ -67,32 +72,28 @@ for operator in (right, wrong):
 #
 # ## A transform
 #
-# The tensor norm takes any map with `forward`, `inverse` and `multiplicity` that is sqrt(n) times an orthonormal one.
-# As an example the discrete cosine transform, which treats the ends of the index as ends, where Fourier joins them.
+# The tensor norm takes any map of the last axis that is sqrt(n) times an orthonormal one. Derive from `SliceTransform`
+# and give `slices`, its inverse `join`, and `weights`. As an example the discrete cosine transform, which treats the
+# ends of the index as ends, where Fourier joins them.
 
 
 # %%
 @jax.tree_util.register_static
-class Cosine:
+@dataclass(frozen=True)
+class Cosine(SliceTransform):
     """Discrete cosine transform of the last axis."""
 
-    def forward(self, x: jax.Array) -> jax.Array:
+    def slices(self, x: jax.Array) -> jax.Array:
         """Orthonormal coefficients times sqrt(n)."""
         return jax.scipy.fft.dct(x, norm="ortho") * jnp.sqrt(x.shape[-1]).astype(x.dtype)
 
-    def inverse(self, y: jax.Array, n: int) -> jax.Array:
-        """Undo :meth:`forward`."""
+    def join(self, y: jax.Array, n: int) -> jax.Array:
+        """Undo :meth:`slices`."""
         return jax.scipy.fft.idct(y, norm="ortho") / jnp.sqrt(n).astype(y.dtype)
 
-    def multiplicity(self, n: int) -> jax.Array:
+    def weights(self, n: int) -> jax.Array:
         """Every slice stands for itself."""
         return jnp.ones(n)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cosine)
-
-    def __hash__(self) -> int:
-        return hash(Cosine)
 
 
 # %% [markdown]
@@ -102,8 +103,8 @@ class Cosine:
 # %%
 cosine = Cosine()
 x = jax.random.normal(keys[2], (2, 6, 8))
-print("round trip", float(jnp.max(jnp.abs(cosine.inverse(cosine.forward(x), 8) - x))))
-print("scale     ", float(jnp.abs(jnp.sum(cosine.forward(x) ** 2) / 8 - jnp.sum(x**2))))
+print("round trip", float(jnp.max(jnp.abs(cosine.join(cosine.slices(x), 8) - x))))
+print("scale     ", float(jnp.abs(jnp.sum(cosine.slices(x) ** 2) / 8 - jnp.sum(x**2))))
 
 
 # %%
@@ -123,15 +124,19 @@ gaps = jax.jit(jax.vmap(partial(optimality.variational_gap, norm, shrink, x, 0.5
 print("variational", float(jnp.max(gaps)))
 
 # %% [markdown]
-# ## Used in the solver
+# ## Used in JPLTD
+#
+# What a method prepares is a frozen dataclass. Replace its transform, and go on as `jj.cluster` does.
 
 # %%
 blobs = jj.datasets.make_blobs(0, n_samples=60, dims=(12, 8))
 assert blobs.labels is not None
 problem = jj.make_problem(blobs.views, jj.missing.paper_protocol(0, 60, 2, rate=0.3))
-result = jj.solve(problem, jj.Hyper(lam=1.0, theta=0.1), latent_dim=6, max_iter=30, transform=cosine)
-labels = jj.spectral_cluster(jax.random.key(0), result.affinity, 3)
-print(jj.Status(int(result.status)).name, f"accuracy {float(jj.metrics.accuracy(blobs.labels, labels)):.2f}, shuffled")
+data = prepare(JPLTD, problem, 3, replace(jj.PUBLISHED, latent_dim=6))
+data = replace(data, transform=cosine)
+solution = run(JPLTD, data, jj.Hyper(lam=1.0), jax.random.key(0))
+found = label(jax.random.key(0), JPLTD, data, solution, 3)
+print(solution.status.name, f"accuracy {float(jj.metrics.accuracy(blobs.labels, found.labels)):.2f}, shuffled")
 
 # %% [markdown]
 # A transform along the index depends on the order of the samples, the cosine too: see notebook 4.

@@ -13,8 +13,11 @@ import tempfile
 from pathlib import Path
 
 import jax
+import numpy as np
+from jax.sharding import Mesh
 
 import jpltd_jax as jj
+from jpltd_jax.sweeps import SweepResult
 
 print(jax.devices())
 
@@ -22,27 +25,13 @@ print(jax.devices())
 blobs = jj.datasets.make_blobs(0, n_samples=60, dims=(12, 8))
 mask = jj.missing.paper_protocol(0, 60, 2, rate=0.5)
 problem = jj.make_problem(blobs.views, mask)
-grid = jj.grid(lam=[0.1, 0.25, 0.5, 1.0], theta=[0.1, 0.5], latent_dim=6)
+grid = jj.grid({"lam": [0.1, 0.25, 0.5, 1.0], "theta": [0.1, 0.5]}, config=jj.Config(latent_dim=6))
+key = jax.random.key(0)
 
 
-def run(
-    devices: list[jax.Device] | None = None, store: Path | None = None, memory_budget: int | None = None
-) -> jj.SweepResult:
-    """The same sweep on the given devices; None: on all."""
-    return jj.sweep(
-        problem,
-        grid,
-        n_clusters=3,
-        y_true=blobs.labels,
-        key=jax.random.key(0),
-        max_iter=30,
-        transform="graph",
-        n_kept=10,
-        w_init="svd",
-        devices=devices,
-        store=store,
-        memory_budget=memory_budget,
-    )
+def sweep(run: jj.Run, store: Path | None = None) -> SweepResult:
+    """The same sweep, run in different ways."""
+    return jj.sweep(problem, grid, n_clusters=3, key=key, y=blobs.labels, store=store, run=run)
 
 
 # %% [markdown]
@@ -52,20 +41,20 @@ def run(
 # on how many there are.
 
 # %%
-everywhere = run()
-alone = run(jax.devices()[:1])
+everywhere = sweep(jj.Run())
+alone = sweep(jj.Run(devices=jax.devices()[:1]))
 same = all(a["labels"] == b["labels"] for a, b in zip(everywhere.rows, alone.rows, strict=True))
 print(len(everywhere.rows), "configurations; the same labels on one device and on four:", same)
 
 # %% [markdown]
 # ## Memory
 #
-# A device runs as many configurations at once as fit. The need is predicted by the compiled program's own account, so a
-# budget that is too small is refused before anything runs.
+# A device runs as many configurations at once as fit. The need is predicted by the compiled program's own account, so
+# too little memory is refused before anything runs.
 
 # %%
 try:
-    run(memory_budget=10_000)
+    sweep(jj.Run(memory=10_000))
 except ValueError as error:
     print(error)
 
@@ -76,9 +65,23 @@ except ValueError as error:
 
 # %%
 store = Path(tempfile.mkdtemp()) / "sweep.jsonl"
-first = run(store=store)
-again = run(store=store)
+first = sweep(jj.Run(), store)
+again = sweep(jj.Run(), store)
 print(len(store.read_text().splitlines()), "rows stored;", "the same table:", first.rows == again.rows)
+
+# %% [markdown]
+# ## One large problem
+#
+# Instead of configurations, spread the samples of one problem over the devices. Everything else is as ever. The row of
+# the sweep with the same hyper-parameters has the same labels: its key is the sweep's with its seed folded in.
+
+# %%
+mesh = Mesh(np.array(jax.devices()), ("samples",))
+spread = jj.shard_samples(problem, mesh)
+found = jj.cluster(jax.random.fold_in(key, 0), spread, jj.Hyper(lam=0.25, theta=0.1), 3, jj.Config(latent_dim=6))
+row = next(row for row in alone.rows if (row["lam"], row["theta"]) == (0.25, 0.1))
+print("G lies on", len(found.solution.state.G.sharding.device_set), "devices")
+print("the same labels:", found.labels.tolist() == row["labels"])
 
 # %% [markdown]
 # ## Several hosts

@@ -1,0 +1,282 @@
+"""From a problem to labels, with any method: prepare, iterate, thin, embed, k-means.
+
+:func:`cluster` is the default method by name. It is pure: ``jax.jit`` and ``jax.vmap`` it over keys, hyper-parameters
+and masks. The estimators, the sweeps and the command line call the same functions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from jpltd_jax._types import Key
+from jpltd_jax.graphs import reached, sparsify_rows
+from jpltd_jax.linalg import normalized, ridge, squared_distances
+from jpltd_jax.loop import Loop, Method, Solution, Status, prepare, run
+from jpltd_jax.methods import JPLTD, METHODS
+from jpltd_jax.methods.jpltd import Config, Hyper, neighbours_kept
+from jpltd_jax.problem import Problem, make_problem
+from jpltd_jax.spectral import Embedding, KMeans, embed, kmeans
+from jpltd_jax.views import Views
+
+__all__ = ["LAMS", "Clustering", "Model", "assign", "choose_lam", "clarity", "cluster", "fit", "label", "method_of"]
+
+LAMS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+"""Values of lam that :func:`choose_lam` tries."""
+
+
+class Clustering(NamedTuple):
+    """Outcome of :func:`cluster`."""
+
+    labels: Int[Array, " n"]
+    affinity: Float[Array, "n a"] | None
+    """What the samples were clustered on, thinned; None for a method that makes an embedding."""
+    embedding: Float[Array, "n c"]
+    """What k-means was given."""
+    centers: Float[Array, "c c"]
+    solution: Solution
+    places: Embedding | None
+    """For further samples: the spectral embedding that they can be placed in."""
+
+
+def method_of(method: Method | str) -> Method:
+    """The record of a method that is given by name.
+
+    Examples
+    --------
+    >>> from jpltd_jax.pipeline import method_of
+    >>> method_of("ueaf").title
+    'UEAF'
+    """
+    if isinstance(method, Method):
+        return method
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    return METHODS[method]
+
+
+@partial(jax.jit, static_argnames="n_clusters")
+def _embed_and_group(
+    key: Key, affinity: Float[Array, "n a"] | None, embedding: Float[Array, "n c"] | None, n_clusters: int
+) -> tuple[Float[Array, "n c"], KMeans, Embedding | None]:
+    places = None
+    if affinity is not None:
+        places = embed(affinity, n_clusters)
+        embedding = places.embedding
+    assert embedding is not None
+    return embedding, kmeans(key, embedding, n_clusters), places
+
+
+def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: int) -> Clustering:
+    """Labels from a solution: thin the affinity if the method does, embed it, and run k-means on the embedding.
+
+    This is done in the precision of JAX's global flag, also for a method that computes in float64 by itself.
+    """
+    affinity, embedding = (
+        None if made is None else made.astype(jax.dtypes.canonicalize_dtype(made.dtype))
+        for made in (solution.affinity, solution.embedding)
+    )
+    if affinity is not None and method.thin is not None:
+        affinity = method.thin(data, affinity)
+    embedding, found, places = _embed_and_group(key, affinity, embedding, n_clusters)
+    return Clustering(found.labels, affinity, embedding, found.centers, solution, places)
+
+
+def cluster(
+    key: Key,
+    problem: Problem,
+    hyper: Any,
+    n_clusters: int,
+    config: Any = None,
+    *,
+    method: Method | str = JPLTD,
+    loop: Loop = Loop(),  # noqa: B008
+) -> Clustering:
+    """Cluster the samples of a problem.
+
+    Parameters
+    ----------
+    key
+        Of ``jax.random``: for k-means, and for the start of methods that start at random.
+    problem
+        From :func:`jpltd_jax.make_problem`.
+    hyper
+        Of ``method.Hyper``; may be traced.
+    n_clusters
+        Number of clusters; static.
+    config
+        Of ``method.Config``; for JPLTD :data:`jpltd_jax.ORDER_FREE`, the default, or :data:`jpltd_jax.PUBLISHED`.
+    method
+        One of :data:`jpltd_jax.methods.METHODS` or its name, or your own.
+    loop
+        Number of iterations, and how they are made.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> import jpltd_jax as jj
+    >>> data = jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8))
+    >>> problem = jj.make_problem(data.views)
+    >>> labels_for = lambda lam: jj.cluster(jax.random.key(0), problem, jj.Hyper(lam=lam), 3).labels
+    >>> labels = jax.vmap(labels_for)(jnp.array([0.25, 0.5]))
+    >>> [float(jj.metrics.accuracy(data.labels, one)) for one in labels]
+    [1.0, 1.0]
+    """
+    method = method_of(method)
+    start_key, label_key = jax.random.split(key)
+    data = prepare(method, problem, n_clusters, config)
+    return label(label_key, method, data, run(method, data, hyper, start_key, loop), n_clusters)
+
+
+def fit(
+    method: Method | str,
+    views: Sequence[Any] | Views,
+    mask: ArrayLike | None,
+    n_clusters: int,
+    *,
+    key: Key,
+    hyper: Any = None,
+    config: Any = None,
+) -> Clustering:
+    """Cluster views by any method: :func:`jpltd_jax.cluster` of :func:`jpltd_jax.make_problem`.
+
+    Parameters
+    ----------
+    method
+        One of :data:`jpltd_jax.methods.METHODS` or its name, or your own.
+    views, mask
+        As for :func:`jpltd_jax.make_problem`.
+    n_clusters
+        Number of clusters.
+    key
+        Of ``jax.random``.
+    hyper, config
+        Of ``method.Hyper`` and ``method.Config``. Default: those of the method.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jpltd_jax as jj
+    >>> data = jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8))
+    >>> found = jj.fit("averaged_graph", data.views, None, 3, key=jax.random.key(0))
+    >>> float(jj.metrics.accuracy(data.labels, found.labels))
+    1.0
+    """
+    method = method_of(method)
+    with method.precision():
+        problem = make_problem(views, mask)
+    return cluster(key, problem, method.Hyper() if hyper is None else hyper, n_clusters, config, method=method)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Model:
+    """What a fit of JPLTD leaves behind for further samples."""
+
+    dictionary: Problem
+    """The samples that others are represented by: the anchors, or all."""
+    W: Float[Array, "m k r"]
+    places: Embedding
+    centers: Float[Array, "c c"]
+    n_reach: int | None = field(metadata={"static": True})
+    n_kept: int | None = field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, problem: Problem, config: Config, found: Clustering) -> "Model":
+        """The model of a clustering of this problem by JPLTD."""
+        assert found.places is not None
+        kept = neighbours_kept(config.n_kept, problem.n_samples, len(found.centers))
+        W = found.solution.state.W
+        return cls(problem.dictionary, W, found.places, found.centers, config.n_reach, kept)
+
+
+def _new_affinity(model: Model, samples: Problem) -> Float[Array, "q a"]:
+    """Mean over the observed views of |G^v| with G^v = argmin_G ||W x - D G||_F^2 + ||G||_F^2, D the dictionary.
+
+    This is the update of G with nothing known yet of the samples: B = P = E = 0 and no multipliers.
+    """
+    with jax.default_matmul_precision("highest"):
+        latent, dictionary = model.W @ samples.data, model.W @ model.dictionary.data
+        shape = (samples.n_views, samples.n_samples, model.dictionary.n_samples)
+        graph, _ = ridge(dictionary, latent, jnp.zeros(shape, latent.dtype), samples.mask)
+    return jnp.sum(jnp.abs(graph), axis=0) / jnp.sum(samples.mask, axis=0)[:, None]
+
+
+@jax.jit
+def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
+    """Label of the centre that is nearest to each sample in the embedding; one sample does not depend on another.
+
+    Parameters
+    ----------
+    model
+        From :meth:`Model.of`.
+    samples
+        From :func:`jpltd_jax.problem.further_samples`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jpltd_jax as jj
+    >>> from jpltd_jax.pipeline import Model, assign
+    >>> from jpltd_jax.problem import further_samples
+    >>> data = jj.datasets.make_blobs(0, n_samples=40, dims=(10, 8))
+    >>> problem = jj.make_problem([view[:30] for view in data.views])
+    >>> found = jj.cluster(jax.random.key(0), problem, jj.Hyper(), 3)
+    >>> new = further_samples(problem, [view[30:] for view in data.views])
+    >>> float(jj.metrics.accuracy(data.labels[30:], assign(Model.of(problem, jj.ORDER_FREE, found), new)))
+    1.0
+    """
+    affinity = _new_affinity(model, samples)
+    if model.n_reach is not None:
+        affinity = jnp.where(reached(samples, model.dictionary, model.n_reach), affinity, 0)
+    if model.n_kept is not None:
+        affinity = sparsify_rows(affinity, model.n_kept)
+    return jnp.argmin(squared_distances(model.places.place(affinity), model.centers), axis=1).astype(jnp.int32)
+
+
+def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:
+    """Eigengap mu_c - mu_{c+1} of D^-1/2 H D^-1/2, eigenvalues in falling order: 1 for c separate cliques.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.pipeline import clarity
+    >>> three_pairs = jnp.kron(jnp.eye(3), jnp.ones((2, 2)))
+    >>> clarity(three_pairs, 3).round(3), clarity(three_pairs, 2).round(3)
+    (Array(1., dtype=float32), Array(0., dtype=float32))
+    """
+    n = affinity.shape[0]
+    values = jnp.concatenate([jnp.linalg.eigvalsh(normalized(affinity))[::-1], jnp.zeros(1, affinity.dtype)])
+    return values[n_clusters - 1] - values[n_clusters] if n_clusters < n else values[n - 1]
+
+
+def choose_lam(
+    key: Key,
+    problem: Problem,
+    hyper: Hyper,
+    n_clusters: int,
+    config: Config | None = None,
+    *,
+    loop: Loop = Loop(),  # noqa: B008
+) -> tuple[Hyper, Clustering]:
+    """JPLTD with the lam of :data:`LAMS` whose affinity is clearest by :func:`clarity`; no labels are needed.
+
+    Empty and non-finite affinities never win. An interrupted run is returned as it is.
+    """
+    best: tuple[float, Hyper, Clustering] | None = None
+    for lam in LAMS:
+        tried = hyper._replace(lam=lam)
+        found = cluster(key, problem, tried, n_clusters, config, loop=loop)
+        if found.solution.status is Status.RUNNING:
+            return tried, found
+        usable = found.solution.status not in (Status.EMPTY, Status.NONFINITE)
+        assert found.affinity is not None
+        score = float(clarity(found.affinity, n_clusters)) if usable else -float("inf")
+        if best is None or score > best[0]:
+            best = (score, tried, found)
+    assert best is not None
+    return best[1:]

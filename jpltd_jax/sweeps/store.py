@@ -1,0 +1,172 @@
+"""Rows of results: a table of them, and an append-only file of JSON Lines that a killed process leaves readable."""
+
+import csv
+import glob
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jpltd_jax.loop import Status
+
+__all__ = [
+    "USABLE",
+    "Marginal",
+    "Row",
+    "SweepResult",
+    "append_rows",
+    "cut_partial_row",
+    "decode",
+    "encode",
+    "open_store",
+    "read_rows",
+]
+
+Row = dict[str, Any]
+"""Parameters of one configuration, and what came of it, by name."""
+
+USABLE = (Status.CONVERGED.name, Status.MAX_ITER.name)
+"""Statuses of rows that have labels worth scoring."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else repr(value)
+    return value
+
+
+def encode(row: Row) -> str:
+    """One line of standard JSON: NaN as null, infinities as the strings "inf" and "-inf".
+
+    Examples
+    --------
+    >>> from jpltd_jax.sweeps.store import decode, encode
+    >>> encode({"lam": 0.1, "theta": float("inf"), "nmi": float("nan")})
+    '{"lam": 0.1, "theta": "inf", "nmi": null}'
+    >>> decode(encode({"theta": float("inf")}))
+    {'theta': inf}
+    """
+    return json.dumps({name: _plain(value) for name, value in row.items()}, allow_nan=False)
+
+
+def decode(line: str) -> Row:
+    """Inverse of :func:`encode`."""
+    back = {None: math.nan, "inf": math.inf, "-inf": -math.inf}
+    return {
+        name: back.get(value, value) if value is None or isinstance(value, str) else value
+        for name, value in json.loads(line).items()
+    }
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All complete rows of the file, none if there is no file; a last line that was cut off is left out."""
+    if not path.exists():
+        return []
+    *complete, _ = path.read_text().split("\n")
+    rows = []
+    for number, line in enumerate(complete, 1):
+        try:
+            rows.append(decode(line))
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{path}, line {number} is not a row of results") from error
+    return rows
+
+
+def cut_partial_row(path: Path) -> None:
+    """Remove what a killed process left of a row behind the last complete one."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+
+
+def append_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows at the end of the file; they are on disk when this returns."""
+    with path.open("a") as file:
+        file.write("".join(encode(row) + "\n" for row in rows))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def open_store(store: str | os.PathLike[str], fingerprint: str, names: Sequence[str]) -> tuple[Path, dict[str, Row]]:
+    """The file that this process appends to, and the rows in the files of all processes by their parameters.
+
+    Process i > 0 appends to the file ``store`` with ``.i`` behind its name.
+    """
+    path = Path(store)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the directory of the store {path} does not exist")
+    known: dict[str, Row] = {}
+    for file in (path, *path.parent.glob(f"{glob.escape(path.name)}.[0-9]*")):
+        for row in read_rows(file):
+            if row.get("fingerprint") != fingerprint:
+                raise ValueError(f"{file} holds results of another problem, masks, classes, key or options")
+            known[encode({name: row[name] for name in names})] = row
+    index = jax.process_index()
+    own = path if index == 0 else path.with_name(f"{path.name}.{index}")
+    cut_partial_row(own)
+    return own, known
+
+
+class Marginal(NamedTuple):
+    """A metric against one parameter, over all values of the others."""
+
+    values: np.ndarray
+    mean: np.ndarray
+    best: np.ndarray
+
+
+class SweepResult(NamedTuple):
+    """One row per configuration, in the order of the grid.
+
+    A row holds the parameters; ``status`` (name of a :class:`jpltd_jax.Status`) and ``n_iter``; what the stopping rule
+    watched last, and the objective if the method has one; with known classes the scores of :mod:`jpltd_jax.metrics`,
+    NaN where the affinity is empty or not finite; ``seconds``, the time of its chunk and of the shared iterations
+    before it, divided by the number of rows in the chunk; versions; ``labels``.
+    """
+
+    rows: list[Row]
+    total: int
+    """Configurations in the grid: more than there are rows if the sweep was interrupted."""
+
+    def _table(self) -> list[Row]:
+        return [{name: x for name, x in row.items() if name not in ("labels", "fingerprint")} for row in self.rows]
+
+    def to_pandas(self) -> Any:
+        """A DataFrame of the rows, without labels."""
+        import pandas as pd
+
+        return pd.DataFrame(self._table())
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows, without labels."""
+        with open(path, "w", newline="") as file:
+            writer = csv.DictWriter(file, list(self._table()[0]) if self.rows else [])
+            writer.writeheader()
+            writer.writerows(self._table())
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write a list of the rows, without labels; NaN is null."""
+        Path(path).write_text("[" + ",\n".join(map(encode, self._table())) + "]\n")
+
+    def _usable(self, metric: str) -> list[Row]:
+        if self.rows and metric not in self.rows[0]:
+            raise ValueError(f"no {metric!r} in the rows; scores need y")
+        return [row for row in self.rows if row["status"] in USABLE and not math.isnan(row[metric])]
+
+    def best(self, metric: str = "accuracy") -> Row:
+        """The row with the largest ``metric``, the first of equals; empty and non-finite ones never."""
+        usable = self._usable(metric)
+        if not usable:
+            raise ValueError("no configuration gave a usable affinity")
+        return max(usable, key=lambda row: row[metric])
+
+    def marginal(self, metric: str, by: str) -> Marginal:
+        """Mean and largest ``metric`` for each value of the parameter ``by``; unusable rows are left out."""
+        usable = self._usable(metric)
+        values = np.unique([row[by] for row in self.rows])
+        groups = [[row[metric] for row in usable if row[by] == value] or [math.nan] for value in values]
+        return Marginal(values, np.array([np.mean(x) for x in groups]), np.array([max(x) for x in groups]))

@@ -1,0 +1,73 @@
+"""The choice of lam without labels."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jpltd_jax as jj
+from jpltd_jax import pipeline
+from jpltd_jax.loop import Status
+from jpltd_jax.methods.jpltd import neighbours_kept
+from jpltd_jax.pipeline import LAMS, choose_lam, clarity
+
+KEY = jax.random.key(0)
+
+
+def test_clarity_is_the_eigengap_of_the_normalised_affinity():
+    rng = np.random.default_rng(0)
+    h = rng.random((6, 6))
+    h = h + h.T
+    root = 1 / np.sqrt(h.sum(1))
+    values = np.linalg.eigvalsh(root[:, None] * h * root)[::-1]
+    for c in range(1, 6):
+        np.testing.assert_allclose(clarity(jnp.asarray(h), c), values[c - 1] - values[c], atol=1e-12)
+    np.testing.assert_allclose(clarity(jnp.asarray(h), 6), values[5], atol=1e-12)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Put outcomes, a status and the strength of two blocks for each lam, in the place of the pipeline's."""
+
+    def put(outcomes, otherwise):
+        def cluster(key, problem, hyper, n_clusters, config, *, loop):
+            status, strength = outcomes.get(hyper.lam, otherwise)
+            blocks = jnp.kron(jnp.eye(2), jnp.ones((3, 3))) + (1 - strength)
+            return SimpleNamespace(affinity=blocks, solution=SimpleNamespace(status=status), lam=hyper.lam)
+
+        monkeypatch.setattr(pipeline, "cluster", cluster)
+
+    return put
+
+
+def test_the_clearest_usable_result_wins(fake):
+    outcomes = {
+        LAMS[0]: (Status.EMPTY, 1.0),
+        LAMS[1]: (Status.NONFINITE, 1.0),
+        LAMS[2]: (Status.MAX_ITER, 0.5),
+        LAMS[3]: (Status.CONVERGED, 0.4),
+    }
+    fake(outcomes, (Status.MAX_ITER, 0.1))
+    hyper, found = choose_lam(KEY, None, jj.Hyper(theta=0.3), 2)
+    assert hyper == jj.Hyper(lam=LAMS[2], theta=0.3)
+    assert found.lam == LAMS[2]
+    assert found.solution.status is Status.MAX_ITER
+
+
+def test_with_nothing_usable_the_first_is_returned(fake):
+    fake({}, (Status.EMPTY, 1.0))
+    hyper, found = choose_lam(KEY, None, jj.Hyper(), 2)
+    assert hyper.lam == found.lam == LAMS[0]
+
+
+def test_an_interrupted_run_is_returned_as_it_is(fake):
+    fake({LAMS[1]: (Status.RUNNING, 0.0)}, (Status.MAX_ITER, 0.9))
+    hyper, found = choose_lam(KEY, None, jj.Hyper(), 2)
+    assert hyper.lam == found.lam == LAMS[1]
+
+
+def test_no_more_neighbours_than_a_cluster_has_members():
+    assert [neighbours_kept(20, 60, c) for c in (1, 3, 4, 59, 60)] == [20, 20, 15, 1, 1]
+    assert neighbours_kept(None, 60, 4) is None

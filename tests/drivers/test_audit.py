@@ -1,0 +1,76 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.cluster import KMeans
+
+import jpltd_jax as jj
+from jpltd_jax.audit import audit_order
+
+DATA = jj.datasets.make_blobs(1, n_samples=42, dims=(8, 12), noise=0.5)
+MASK = jj.missing.paper_protocol(0, 42, 2, 0.5)
+
+
+class MeanImputeKMeans(ClusterMixin, BaseEstimator):
+    def __init__(self, n_clusters=3, random_state=None):
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+
+    def fit_predict(self, Xs, y=None):
+        filled = np.hstack([np.where(np.isnan(x), np.nanmean(x, axis=0), x) for x in Xs])
+        return KMeans(self.n_clusters, n_init=10, random_state=self.random_state).fit_predict(filled)
+
+
+def by_index(views, mask, seed):
+    return np.arange(len(mask)) * 3 // len(mask)
+
+
+def test_index_reader_is_flagged_and_scores_only_when_sorted():
+    audit = audit_order(DATA.views, MASK, DATA.labels, method=by_index)
+    assert audit.depends_on_order
+    assert audit.sorted == 1
+    assert audit.shuffled.max() < 0.7
+    assert "DEPENDS" in audit.summary()
+
+
+def test_scikit_learn_clusterer_is_not_flagged():
+    audit = audit_order(DATA.views, MASK, DATA.labels, method=MeanImputeKMeans())
+    assert not audit.depends_on_order
+    assert "does not depend" in audit.summary()
+    assert len(audit.shuffled) == 5
+
+
+def test_without_classes_there_is_still_a_verdict():
+    audit = audit_order(DATA.views, MASK, method=by_index, n_orders=2)
+    assert audit.depends_on_order
+    assert np.isnan(audit.file)
+    assert np.isnan(audit.sorted)
+    assert "accuracy" not in audit.summary()
+
+
+def test_default_estimator_is_order_free_and_the_published_method_is_not():
+    """Weak clusters in noise, sorted: the Fourier transform finds the order, the graph transform does not see it."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 20)
+    views = [rng.normal(size=(3, d))[y] * 0.5 + rng.normal(size=(60, d)) for d in (12, 15)]
+    published = jj.JPLTD(3, config=replace(jj.PUBLISHED, latent_dim=8))
+    audit = audit_order(views, None, y, method=published, n_orders=3, n_seeds=2)
+    assert audit.depends_on_order
+    assert audit.sorted > audit.shuffled.mean()
+    ours = audit_order(views, None, y, method=jj.JPLTD(3, config=jj.Config(latent_dim=8)), n_orders=3, n_seeds=2)
+    assert not ours.depends_on_order
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_orders": 0}, "needs n_orders >= 1"),
+        ({"n_seeds": 1}, "n_seeds >= 2"),
+        ({"y": np.zeros(5)}, r"one class for each of the 42 samples, got shape \(5,\)"),
+        ({"method": lambda views, mask, seed: np.zeros(3)}, r"labels of shape \(3,\) for 42 samples"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        audit_order(DATA.views, MASK, **({"method": by_index} | options))

@@ -1,0 +1,141 @@
+import csv
+import re
+
+import numpy as np
+import pytest
+import scipy.io
+
+import jpltd_jax as jj
+from jpltd_jax.cli import main
+
+
+@pytest.fixture
+def blobs_file(tmp_path):
+    data = jj.datasets.make_blobs(1, n_samples=40, dims=(8, 12))
+    file = tmp_path / "blobs.npz"
+    jj.datasets.save_npz(file, data._replace(mask=jj.missing.paper_protocol(0, 40, 2, 0.5)))
+    return file
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.reader(file))
+
+
+def test_cluster_writes_labels_and_prints_scores(blobs_file, tmp_path, capsys):
+    out = tmp_path / "labels.csv"
+    assert main(["cluster", str(blobs_file), "--out", str(out), "--latent-dim", "5"]) == 0
+    written = rows(out)
+    assert written[0] == ["sample", "label"]
+    assert [row[0] for row in written[1:]] == [str(i) for i in range(40)]
+    assert {row[1] for row in written[1:]} == {"0", "1", "2"}
+    printed = capsys.readouterr()
+    assert "file order" in printed.out
+    predicted = [int(row[1]) for row in written[1:]]
+    expected = 100 * float(jj.metrics.accuracy(jj.datasets.load_npz(blobs_file).labels, predicted))
+    assert expected > 90
+    assert f"accuracy  {expected:6.1f} %" in printed.out
+    assert "30/30" in printed.err
+
+
+def test_cluster_without_labels_needs_a_number(blobs_file, tmp_path, capsys):
+    data = jj.datasets.load_npz(blobs_file)
+    file, out = tmp_path / "plain.npz", tmp_path / "labels.csv"
+    jj.datasets.save_npz(file, data._replace(labels=None))
+    assert main(["cluster", str(file), "--out", str(out), "--quiet"]) == 2
+    assert "has no labels to count the classes of: give --n-clusters" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(["cluster", str(file), "--out", str(out), "--quiet", "--n-clusters", "3", "--latent-dim", "5"]) == 0
+    printed = capsys.readouterr()
+    assert "accuracy" not in printed.out
+    assert printed.err == ""
+
+
+def test_cluster_mat_file(blobs_file, tmp_path):
+    data = jj.datasets.load_npz(blobs_file)
+    cells = np.empty((1, 2), object)
+    cells[0, :] = [x.T for x in data.views]
+    scipy.io.savemat(tmp_path / "blobs.mat", {"X": cells, "Y": data.labels[:, None] + 1})
+    out = tmp_path / "labels.csv"
+    assert main(["cluster", str(tmp_path / "blobs.mat"), "--out", str(out), "--quiet", "--latent-dim", "5"]) == 0
+    assert len(rows(out)) == 41
+
+
+def unreadable_mat(tmp_path):
+    file = tmp_path / "broken.mat"
+    file.write_bytes(b"this is not a MATLAB file")
+    return [str(file)]
+
+
+BAD = {
+    "missing file": (lambda tmp: [str(tmp / "none.npz")], "none.npz"),
+    "unknown format": (lambda tmp: [str(tmp / "table.xlsx")], r"\.npz"),
+    "unreadable mat": (unreadable_mat, "broken.mat"),
+    "too many clusters": (
+        lambda tmp: [str(tmp / "blobs.npz"), "--n-clusters", "41"],
+        "n_clusters must be between 1 and 40, got 41",
+    ),
+    "no clusters": (lambda tmp: [str(tmp / "blobs.npz"), "--n-clusters", "0"], "n_clusters"),
+    "empty affinity": (lambda tmp: [str(tmp / "blobs.npz"), "--lam", "1e9", "--latent-dim", "5"], "lower lam"),
+    "unknown name": (lambda tmp: ["no_such_set"], "JPLTD_DATA"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_user_errors_are_one_line_and_write_nothing(name, blobs_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("JPLTD_DATA", raising=False)
+    arguments, message = BAD[name]
+    out = tmp_path / "labels.csv"
+    out.write_text("from before")
+    assert main(["cluster", *arguments(tmp_path), "--out", str(out), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("jpltd: error: ")
+    assert "Traceback" not in error
+    assert re.search(message, error)
+    assert out.read_text() == "from before"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_unwritable_output_is_found_before_the_work(blobs_file, tmp_path, capsys):
+    for out in (tmp_path, tmp_path / "none" / "labels.csv"):
+        assert main(["cluster", str(blobs_file), "--out", str(out)]) == 2
+        printed = capsys.readouterr()
+        assert "jpltd: error:" in printed.err
+        assert "30/30" not in printed.err
+
+
+def test_bad_arguments_exit_with_usage(capsys):
+    for arguments in ([], ["fly"], ["cluster", "x.npz", "--lam", "large"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert "usage: jpltd" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["cluster"], ["audit-order"]])
+def test_help_teaches(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert "usage: jpltd" in printed
+    if command in (["cluster"], ["audit-order"]):
+        assert "row of NaN" in " ".join(printed.split())
+
+
+def test_demo_errors(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main(["demo", "--out", str(file)]) == 2
+    assert main(["demo", "--samples", "5000", "--out", str(tmp_path / "out")]) == 2
+    assert "n_samples must be from 1 to 1797" in capsys.readouterr().err
+
+
+def test_audit_order_says_plainly(blobs_file, tmp_path, capsys):
+    out = tmp_path / "audit.png"
+    arguments = ["audit-order", str(blobs_file), "--latent-dim", "5", "--orders", "2", "--out", str(out)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "This method does not depend on the order of the samples." in printed
+    assert "accuracy shuffled" in printed
+    assert out.stat().st_size > 5000

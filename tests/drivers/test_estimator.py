@@ -1,0 +1,280 @@
+import pickle
+import warnings
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.base import clone, is_clusterer
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
+
+import jpltd_jax as jj
+from jpltd_jax import pipeline
+from jpltd_jax._host import progress_line
+from jpltd_jax.methods import jpltd
+from jpltd_jax.pipeline import LAMS, clarity
+
+DATA = jj.datasets.make_blobs(1, n_samples=45, dims=(8, 12, 6), noise=0.5)
+MASK = jj.missing.paper_protocol(0, 45, 3, 0.5)
+VIEWS = [np.where(MASK[:, [v]], x, np.nan) for v, x in enumerate(DATA.views)]
+
+
+CONFIG = jj.Config(latent_dim=5, n_neighbors=6)
+
+
+def model(**changes):
+    return jj.JPLTD(3, **({"config": CONFIG, "random_state": 0} | changes))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with jax.enable_x64(True):
+        return model().fit(VIEWS)
+
+
+def test_finds_planted_clusters_and_fills_its_attributes(fitted):
+    assert adjusted_rand_score(DATA.labels, fitted.labels_) == 1
+    assert fitted.labels_.shape == (45,)
+    assert np.issubdtype(fitted.labels_.dtype, np.integer)
+    assert fitted.affinity_.shape == (45, 45)
+    assert fitted.embedding_.shape == (45, 3)
+    assert fitted.n_iter_ == 30
+    assert fitted.status_ is jj.Status.MAX_ITER
+    assert len(fitted.history_.fit) == 30
+    assert fitted.hyper_.lam == 0.25
+    assert fitted.n_features_in_ == [8, 12, 6]
+    assert fitted.sample_ids_.tolist() == list(range(45))
+    assert isinstance(fitted.affinity_, np.ndarray)
+
+
+def test_labels_do_not_depend_on_sample_order(fitted):
+    order = np.random.default_rng(3).permutation(45)
+    shuffled = model().fit([x[order] for x in VIEWS])
+    np.testing.assert_allclose(shuffled.affinity_, fitted.affinity_[np.ix_(order, order)], atol=1e-8)
+    assert adjusted_rand_score(shuffled.labels_, fitted.labels_[order]) == 1
+
+
+def test_fit_is_cluster_by_name(fitted):
+    found = jj.cluster(jax.random.key(0), jj.make_problem(VIEWS), jj.Hyper(), 3, CONFIG)
+    np.testing.assert_array_equal(fitted.affinity_, found.affinity)
+    np.testing.assert_array_equal(fitted.embedding_, found.embedding)
+    assert adjusted_rand_score(fitted.labels_, found.labels) == 1
+
+
+def test_same_seed_same_labels_and_refit(fitted):
+    again = model().fit(VIEWS)
+    np.testing.assert_array_equal(again.labels_, fitted.labels_)
+    np.testing.assert_array_equal(again.fit(VIEWS).labels_, fitted.labels_)
+    np.testing.assert_array_equal(model().fit_predict(VIEWS), fitted.labels_)
+    assert len(again.fit([x[:30] for x in VIEWS]).labels_) == 30
+
+
+def test_explicit_mask_equals_nan_rows(fitted):
+    garbage = [np.where(MASK[:, [v]], x, 1e30) for v, x in enumerate(DATA.views)]
+    np.testing.assert_array_equal(model().fit(garbage, mask=MASK).affinity_, fitted.affinity_)
+
+
+def test_frames_are_matched_by_id(fitted):
+    ids = np.array([f"s{i}" for i in range(45)])
+    rng = np.random.default_rng(5)
+    frames = []
+    for v, x in enumerate(DATA.views):
+        seen = rng.permutation(np.flatnonzero(MASK[:, v]))
+        frames.append(pd.DataFrame(x[seen], index=ids[seen]))
+    est = model().fit(frames)
+    by_id = dict(zip(est.sample_ids_, est.labels_, strict=True))
+    assert adjusted_rand_score([by_id[i] for i in ids], fitted.labels_) == 1
+    arrays = model().fit([f.to_numpy() for f in frames], ids=[f.index.to_series() for f in frames])
+    np.testing.assert_array_equal(arrays.labels_, est.labels_)
+    with pytest.raises(ValueError, match="view 0 has the sample id"):
+        model().fit([pd.concat([frames[0], frames[0].iloc[:1]]), *frames[1:]])
+
+
+def test_sparse_views_and_lists(fitted):
+    sparse = [scipy.sparse.csr_array(np.where(MASK[:, [v]], x, 0)) for v, x in enumerate(DATA.views)]
+    np.testing.assert_allclose(model().fit(sparse, mask=MASK).affinity_, fitted.affinity_, atol=1e-6)
+    lists = [x.tolist() for x in VIEWS]
+    np.testing.assert_allclose(model().fit(lists).affinity_, fitted.affinity_, atol=1e-6)
+
+
+def test_scikit_learn_conventions(fitted):
+    assert is_clusterer(fitted)
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    with pytest.raises(NotFittedError):
+        check_is_fitted(copy)
+    assert copy.set_params(lam=2.0).lam == 2.0
+    revived = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(revived.labels_, fitted.labels_)
+    assert "n_clusters=3" in repr(fitted)
+    pipeline = make_pipeline(FunctionTransformer(lambda views: [2 * x for x in views]), model())
+    np.testing.assert_array_equal(pipeline.fit_predict(VIEWS), fitted.labels_)
+
+
+def test_numpy_integers_and_random_state_objects(fitted):
+    est = jj.JPLTD(np.int64(3), max_iter=np.int32(30), config=CONFIG, random_state=np.random.RandomState(0))
+    np.testing.assert_array_equal(est.fit(VIEWS).labels_, fitted.labels_)
+
+
+def test_published_method_is_the_learned_affinity():
+    config = replace(jj.PUBLISHED, latent_dim=5, updates="reference")
+    est = model(config=config, lam=0.5).fit(VIEWS)
+    solution = jj.solve(jj.make_problem(VIEWS), jj.Hyper(lam=0.5), config)
+    np.testing.assert_array_equal(est.affinity_, solution.affinity)
+    assert model(config=jj.PUBLISHED).fit(VIEWS).hyper_.lam == 5
+
+
+def test_auto_lam_picks_the_clearest_affinity():
+    est = model(lam="auto").fit(VIEWS)
+    problem = jj.make_problem(VIEWS)
+    data = jpltd.prepare(problem, 3, CONFIG)
+    score = {
+        lam: float(clarity(jpltd.thin(data, jj.solve(problem, jj.Hyper(lam=lam), CONFIG).affinity), 3)) for lam in LAMS
+    }
+    assert est.hyper_.lam == max(score, key=score.get)
+
+
+def test_checkpoint_is_gone_on_from(fitted, tmp_path):
+    file = tmp_path / "fit.npz"
+    with pytest.raises(KeyboardInterrupt, match="after iteration 5"):
+        stopped_early(model(checkpoint=file)).fit(VIEWS)
+    assert file.exists()
+    resumed = model(checkpoint=file).fit(VIEWS)
+    np.testing.assert_array_equal(resumed.affinity_, fitted.affinity_)
+    np.testing.assert_array_equal(resumed.history_.fit, fitted.history_.fit)
+    with pytest.raises(ValueError, match=r"fit.npz is a checkpoint of another run: its hyper-parameters differs"):
+        model(checkpoint=file, lam=0.5).fit(VIEWS)
+    with pytest.raises(ValueError, match="give a number instead of lam='auto'"):
+        model(checkpoint=file, lam="auto").fit(VIEWS)
+
+
+def test_empty_affinity_is_an_error_that_says_what_to_do():
+    with pytest.raises(ValueError, match="affinity is zero with lam=1e\\+09: lower lam"):
+        model(lam=1e9).fit(VIEWS)
+
+
+def test_not_converged_is_a_warning_beyond_early_stopping():
+    with pytest.warns(ConvergenceWarning, match="after 31 iterations: raise max_iter"):
+        model(max_iter=31).fit(VIEWS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(max_iter=30).fit(VIEWS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_clusters": 0}, "'n_clusters' parameter"),
+        ({"n_clusters": 2.5}, "'n_clusters' parameter"),
+        ({"lam": -1}, "'lam' parameter"),
+        ({"lam": "best"}, "'lam' parameter"),
+        ({"config": "published"}, "'config' parameter"),
+        ({"max_iter": 0}, "'max_iter' parameter"),
+        ({"n_clusters": 46}, "n_clusters must be between 1 and 45, got 46"),
+    ],
+)
+def test_bad_parameters_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        model().set_params(**changes).fit(VIEWS)
+
+
+def test_bad_views_are_named():
+    broken = [x.copy() for x in VIEWS]
+    broken[1][np.flatnonzero(MASK[:, 1])[0], 0] = np.inf
+    with pytest.raises(ValueError, match=r"view 1, sample .* is inf"):
+        model().fit(broken)
+
+
+def stopped_early(est):
+    """The estimator with a loop that is stopped at its first look, as Ctrl-C does."""
+    loop_of = est._loop
+    est._loop = lambda method, note: replace(loop_of(method, note), callback=lambda *_: True)
+    return est
+
+
+def test_interrupt_ends_the_fit_also_between_values_of_lam(monkeypatch):
+    calls = []
+    cluster = pipeline.cluster
+    monkeypatch.setattr(pipeline, "cluster", lambda *a, **k: calls.append(1) or cluster(*a, **k))
+    with pytest.raises(KeyboardInterrupt, match="after iteration 5"):
+        stopped_early(model(lam="auto")).fit(VIEWS)
+    assert len(calls) == 1
+
+
+def test_progress_is_drawn_only_when_asked(capsys):
+    model(verbose=True).fit(VIEWS)
+    drawn = capsys.readouterr().err
+    assert "30/30" in drawn
+    assert drawn.endswith("\n")
+    model().fit(VIEWS)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_line_counts():
+    import io
+
+    out = io.StringIO()
+    show = progress_line(4, "work", out)
+    show(2, "half")
+    show(4, "done")
+    assert "[##########..........] 2/4 half" in out.getvalue()
+    assert out.getvalue().endswith("\n")
+
+
+def test_whole_chain_is_one_jitted_function_over_masks_and_seeds():
+    """views -> labels -> scores, vmapped over three masks and two seeds, equal to the single runs."""
+    complete = jj.make_problem(DATA.views, dtype="float32")
+    y = jax.numpy.asarray(DATA.labels)
+
+    def chain(mask, key):
+        labels = jj.cluster(key, complete.restrict(mask), jj.Hyper(lam=1.0), 3, CONFIG).labels
+        return jj.metrics.scores(y, labels, n_labels=3)
+
+    masks = jax.numpy.asarray(np.stack([jj.missing.paper_protocol(s, 45, 3, 0.5) for s in range(3)]))
+    keys = jax.random.split(jax.random.key(0), 2)
+    batch = jax.jit(jax.vmap(jax.vmap(chain, (None, 0)), (0, None)))(masks, keys)
+    assert batch.accuracy.shape == (3, 2)
+    single = jax.jit(chain)
+    for i in range(3):
+        one = single(masks[i], keys[1])
+        np.testing.assert_allclose(batch.accuracy[i, 1], one.accuracy, atol=1e-6)
+        np.testing.assert_allclose(batch.nmi[i, 1], one.nmi, atol=1e-5)
+
+
+# Any method ---------------------------------------------------------------------------------------------------------
+
+
+def test_clusterer_conventions():
+    est = jj.Clusterer("imvc_cbg", 3, hyper=jj.methods.imvc_cbg.Hyper(lam=1.0), random_state=0)
+    assert is_clusterer(est)
+    assert clone(est).get_params() == est.get_params()
+    frames = [pd.DataFrame(x[MASK[:, v]], index=np.flatnonzero(MASK[:, v])) for v, x in enumerate(DATA.views)]
+    assert adjusted_rand_score(DATA.labels[est.fit(frames).sample_ids_.astype(int)], est.labels_) > 0.9
+    assert est.affinity_ is None
+    assert est.status_ is jj.Status.CONVERGED
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(est)).labels_, est.labels_)
+
+
+def test_a_method_that_computes_in_float64_says_so(capsys):
+    config = jj.methods.vcl_imvc.Config(n_neighbors=5)
+    with jax.enable_x64(False):
+        est = jj.Clusterer("vcl_imvc", 3, config=config, max_iter=5, random_state=0, verbose=True).fit(DATA.views)
+    assert "VCL-IMVC in float64" in capsys.readouterr().err
+    assert est.embedding_.dtype == np.float32, "k-means is run in the precision of the flag"
+
+
+def test_clusterer_errors_name_what_is_accepted():
+    with pytest.raises(ValueError, match=r"method must be one of jpltd, ueaf, climc_sc, .* got 'kmeans'"):
+        jj.Clusterer("kmeans", 3).fit(VIEWS)
+    with pytest.raises(TypeError, match=r"IMVC-CBG takes jpltd_jax.methods.imvc_cbg.Hyper, got Hyper"):
+        jj.Clusterer("imvc_cbg", 3, hyper=jj.Hyper()).fit(VIEWS)
+    with pytest.raises(TypeError, match=r"IMVC-CBG takes jpltd_jax.methods.imvc_cbg.Config, got Config"):
+        jj.Clusterer("imvc_cbg", 3, config=jj.PUBLISHED).fit(VIEWS)
+    with pytest.raises(ValueError, match="IMVC-CBG: lam must be a float in the range"):
+        jj.Clusterer("imvc_cbg", 3, hyper=jj.methods.imvc_cbg.Hyper(lam=-1.0)).fit(VIEWS)
