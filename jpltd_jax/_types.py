@@ -28,7 +28,7 @@ def check_choice(name: str, value: object, choices: object) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, got {value!r}")
 
 
-def check_count(name: str, value: int, most: float = float("inf"), *, least: int = 1) -> None:
+def check_count(name: str, value: int, most: float | int = float("inf"), *, least: int = 1) -> None:
     """Raise unless ``value`` lies between ``least`` and ``most``.
 
     Examples

@@ -13,7 +13,7 @@ To write your own, derive from :class:`SliceTransform` and give ``slices``, ``jo
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,7 @@ def apply_to_slices(matrices: Inexact[Array, "p p #s"], slices: Inexact[Array, "
     return jnp.stack([functools.reduce(jnp.add, [matrices[i, j] * slices[j] for j in range(p)]) for i in range(p)])
 
 
+@runtime_checkable
 class Transform(Protocol):
     """What :mod:`jpltd_jax.tensor` and :func:`jpltd_jax.prox.tubal_shrink` ask of a transform."""
 

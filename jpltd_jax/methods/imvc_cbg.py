@@ -100,9 +100,9 @@ class Config:
     Examples
     --------
     >>> from jpltd_jax.methods import imvc_cbg
-    >>> imvc_cbg.Config(anchors="best")
+    >>> imvc_cbg.Config(n_anchors=0)
     Traceback (most recent call last):
-    ValueError: anchors must be one of 'first', 'random', got 'best'
+    ValueError: n_anchors must be at least 1, got 0
     """
 
     n_anchors: int | None = None

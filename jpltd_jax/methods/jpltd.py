@@ -129,9 +129,9 @@ class Config:
     Examples
     --------
     >>> import jpltd_jax as jj
-    >>> jj.Config(variant="X")
+    >>> jj.Config(n_kept=0)
     Traceback (most recent call last):
-    ValueError: variant must be one of 'full', 'N', 'B', 'O', got 'X'
+    ValueError: n_kept must be at least 1, got 0
     """
 
     transform: Literal["graph", "fourier"] = "graph"

@@ -274,11 +274,11 @@ def step(data: Data, hyper: Hyper, state: State) -> tuple[State, Float[Array, ""
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax, jax.numpy as jnp
     >>> from jpltd_jax.methods import tc_imvc
     >>> graphs, known = jnp.full((1, 3, 3), 0.25), jnp.ones((1, 3, 3), bool)
     >>> data, hyper = tc_imvc.Data(graphs, known, tc_imvc.Config(), n_clusters=2), tc_imvc.Hyper()
-    >>> state, change = tc_imvc.step(data, hyper, tc_imvc.init(None, data, hyper))
+    >>> state, change = tc_imvc.step(data, hyper, tc_imvc.init(jax.random.key(0), data, hyper))
     >>> state.F.shape, float(change)
     ((3, 2), 0.25)
     """

@@ -122,9 +122,9 @@ class Config:
     Examples
     --------
     >>> from jpltd_jax.methods.tmbsd import Config
-    >>> Config(transform_over="time")
+    >>> Config(n_neighbors=0)
     Traceback (most recent call last):
-    ValueError: transform_over must be one of 'samples', 'views', got 'time'
+    ValueError: n_neighbors must be at least 1, got 0
     """
 
     n_neighbors: int = 15
