@@ -1,7 +1,6 @@
 """Clustering of incomplete multi-view data in JAX: views + mask -> problem -> labels -> scores."""
 
 from jpltd_jax import (
-    _threads,  # noqa: F401  (the first import: before anything makes a JAX array)
     datasets,
     graphs,
     methods,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 __all__ = [
+    "after",
     "divide",
     "inverse_cholesky",
     "inverse_root",
@@ -29,6 +30,22 @@ T = TypeVar("T")
 
 LEAST_SINGULAR_VALUE = 0.02
 """Halley's iteration takes matrices whose singular values are at least this share of a bound of the largest one."""
+
+
+def after(x: Float[Array, "*shape"], earlier: Float[Array, "*other"]) -> Float[Array, "*shape"]:
+    """x, available no earlier than ``earlier`` is computed (and NaN if the first entry of that is).
+
+    On a CPU with two cores two batched LAPACK calls at once can wait for each other's threads for ever (jaxlib 0.10.2).
+    This puts one after the other.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.linalg import after
+    >>> after(jnp.array([1.0, -2.0]), jnp.array([[-3.0]]))
+    Array([ 1., -2.], dtype=float32)
+    """
+    return x + jnp.minimum(jnp.abs(earlier.ravel()[0]), 0).astype(x.dtype)
 
 
 def divide(numerator: Array, denominator: Array, otherwise: Array | float) -> Array:

@@ -400,6 +400,13 @@ def _load(path: Path, header: dict[str, str], fresh: Carry, max_iter: int) -> Ca
     return carry._replace(history=_padded(carry.history, length))
 
 
+def _to_the_end(method: Method, data: Any, hyper: Any, carry: Carry, stop: Int[Array, ""]) -> Carry:
+    """In place and waited for, unless traced: on a CPU two runs at once could wait for each other's threads."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((data, hyper, carry))):
+        return advance(method, data, hyper, carry, stop)
+    return jax.block_until_ready(_advance_in_place(method, data, hyper, carry, stop))
+
+
 def _in_chunks(method: Method, data: Any, hyper: Any, carry: Carry, loop: Loop) -> Carry:
     assert loop.every is not None
     assert loop.max_iter is not None
@@ -470,9 +477,7 @@ def run(method: Method, data: Any, hyper: Any, start: Any, loop: Loop = Loop()) 
         if loop.kind == "scan":
             carry = _scanned(method, data, hyper, carry, max_iter)
         elif loop.every is None:
-            traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((data, hyper, carry)))
-            go_on = advance if traced else _advance_in_place
-            carry = go_on(method, data, hyper, carry, jnp.asarray(max_iter, jnp.int32))
+            carry = _to_the_end(method, data, hyper, carry, jnp.asarray(max_iter, jnp.int32))
         else:
             carry = _in_chunks(method, data, hyper, carry, replace(loop, max_iter=max_iter))
         solution = finish(method, data, carry, jnp.asarray(max_iter, jnp.int32))

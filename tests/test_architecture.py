@@ -17,7 +17,7 @@ METHODS = ["averaged_graph", "climc_sc", "hcp_imsc", "imvc_cbg", "imvtsc_mvi", "
 METHODS = [f"methods.{name}" for name in [*METHODS, "vcl_imvc"]]
 
 LEVELS = [
-    ["_threads", "_types", "_host"],
+    ["_types", "_host"],
     ["linalg", "transforms"],
     ["tensor", "prox", "optimality"],
     ["views"],

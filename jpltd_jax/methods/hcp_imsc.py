@@ -46,7 +46,7 @@ from sklearn.utils._param_validation import Interval
 
 from jpltd_jax._types import Key, Scalar, check_choice, check_count
 from jpltd_jax.graphs import adaptive_neighbors
-from jpltd_jax.linalg import laplacian, ridge, squared_distances, symmetric
+from jpltd_jax.linalg import after, laplacian, ridge, squared_distances, symmetric
 from jpltd_jax.loop import Method, Readout
 from jpltd_jax.problem import SMALLEST_NORM, Problem
 
@@ -303,10 +303,10 @@ def step(data: Data, hyper: Hyper, state: State) -> tuple[State, Float[Array, ""
         Z, R = _affinities(state, hyper.lam2)
         later = hypergraph_laplacian(R, config.hyperedge_size, config.hyperedge_weights)
         X = complete_views(data, Z, jnp.where(state.first, state.first_laplacian, later), hyper.lam1)
-        C, basis = low_rank_copy(jnp.fft.rfft(Z, axis=0), state.basis, len(Z))
+        C, basis = low_rank_copy(jnp.fft.rfft(after(Z, X), axis=0), state.basis, len(Z))
         objective = jnp.sum(_square(X - X @ Z))
-    after = State(X, Z, C, R, _self_weights(Z, R), basis, state.first_laplacian, jnp.asarray(False))
-    return after, jnp.where(jnp.all(jnp.isfinite(R)), objective, jnp.nan)
+    following = State(X, Z, C, R, _self_weights(Z, R), basis, state.first_laplacian, jnp.asarray(False))
+    return following, jnp.where(jnp.all(jnp.isfinite(R)), objective, jnp.nan)
 
 
 def settled(

@@ -50,7 +50,7 @@ from sklearn.utils._param_validation import Interval
 
 from jpltd_jax._types import Key, Scalar, check_choice, check_count
 from jpltd_jax.graphs import adaptive_neighbors
-from jpltd_jax.linalg import symmetric, unit_rows
+from jpltd_jax.linalg import after, symmetric, unit_rows
 from jpltd_jax.loop import Method, Readout
 from jpltd_jax.problem import Problem
 from jpltd_jax.prox import stiefel, tubal_shrink
@@ -394,7 +394,7 @@ def _update_embedding(
         start = jnp.where(jnp.all(start == 0, axis=(1, 2), keepdims=True), stiefel(-linear), start)
     (missing, observed), steps = jax.vmap(partial(minimize_on_frames, J))(linear, start, blocks)
     n_missing = n - jnp.sum(present)
-    few = polar_of_few_rows(jnp.where(present[:, None], 0, pull), n_missing)
+    few = polar_of_few_rows(jnp.where(present[:, None], 0, after(pull, observed)), n_missing)
     missing = jnp.where(n_missing < c, few, missing)
     return jnp.where(present[:, None], observed, missing), steps
 

@@ -57,7 +57,7 @@ from sklearn.utils._param_validation import Interval
 
 from jpltd_jax._types import Key, Scalar, check_count
 from jpltd_jax.graphs import adaptive_neighbors
-from jpltd_jax.linalg import squared_distances, symmetric, unit_rows
+from jpltd_jax.linalg import after, squared_distances, symmetric, unit_rows
 from jpltd_jax.loop import Method, Readout
 from jpltd_jax.problem import Problem
 from jpltd_jax.prox import schatten_shrink, shrink_columns, simplex, singular_value_threshold, stiefel
@@ -242,7 +242,7 @@ def prepare(problem: Problem, n_clusters: int, config: Config) -> Data:
     X, mask = problem.data, problem.mask
     graphs = jax.vmap(partial(adaptive_neighbors, n_neighbors=config.n_neighbors))(X, mask)
     embeddings = first_embeddings(graphs, mask, n_clusters)
-    return Data(X, mask, representation_factor(X), graphs, embeddings, config, n_clusters)
+    return Data(X, mask, representation_factor(after(X, embeddings)), graphs, embeddings, config, n_clusters)
 
 
 def init(key: Key, data: Data, hyper: Hyper) -> State:

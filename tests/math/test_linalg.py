@@ -1,5 +1,6 @@
 import hypothesis.strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
@@ -208,3 +209,12 @@ def test_polar_factor_where_its_two_methods_meet(dtype):
     assert (np.abs(alone - u @ vh) < tolerance).all()
     moderate = conditions <= 100
     np.testing.assert_allclose(alone[moderate], mapped[moderate], atol=10 * np.finfo(dtype).eps)
+
+
+def test_after_waits_and_changes_nothing():
+    """Compiled, the sum still reads the earlier array: a dependency, and not one that XLA simplifies away."""
+    x, earlier = jnp.asarray([1.5, -2.0, 0.0]), jnp.full((2, 3), -7.0)
+    np.testing.assert_array_equal(linalg.after(x, earlier), x)
+    program = jax.jit(linalg.after).lower(x, earlier).compile().as_text()
+    assert "minimum" in program
+    assert np.isnan(linalg.after(x, earlier.at[0, 0].set(jnp.nan))).all()

@@ -157,13 +157,3 @@ found = jj.fit("tc_imvc", data.views, None, 3, key=jax.random.key(0))
 print(found.solution.embedding.dtype, float(jj.metrics.accuracy(data.labels, found.labels)))
 """
     assert finish(start(code)).splitlines()[-1] == "float64 1.0"
-
-
-def test_the_pool_of_threads_is_large_enough_not_to_wait_for_itself():
-    """On two cores XLA's own size lets batched LAPACK calls wait for each other for ever; a user's choice stays."""
-    code = "import os, jpltd_jax; print(os.environ.get('NPROC', os.cpu_count()))"
-    for given, expected in ((None, max(8, os.cpu_count())), ("3", 3)):
-        kept = {name: value for name, value in os.environ.items() if name != "NPROC"}
-        environment = kept if given is None else kept | {"NPROC": given}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-        assert int(done.stdout) == expected
