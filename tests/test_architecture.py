@@ -13,8 +13,7 @@ from jpltd_jax.loop import Method
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jpltd_jax"
-METHODS = ["averaged_graph", "climc_sc", "hcp_imsc", "imvc_cbg", "imvtsc_mvi", "jpltd", "tc_imvc", "tmbsd", "ueaf"]
-METHODS = [f"methods.{name}" for name in [*METHODS, "vcl_imvc"]]
+METHODS = sorted(f"methods.{path.stem}" for path in (PACKAGE / "methods").glob("[a-z]*.py"))
 
 LEVELS = [
     ["_types", "_host"],
