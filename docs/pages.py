@@ -21,7 +21,7 @@ LAYERS = {
     "Mathematics": ["linalg", "transforms", "tensor", "prox", "optimality"],
     "Data": ["views", "problem", "missing", "datasets"],
     "Iteration": ["loop"],
-    "Clustering": ["graphs", "spectral", "metrics"],
+    "Clustering": ["graphs", "spectral", "metrics", "preparation", "quality"],
     "Methods": ["Methods <../methods/index>"],
     "Drivers": ["pipeline", "sharding", "sweeps", "estimator", "audit", "plotting"],
 }

@@ -13,7 +13,7 @@ from jpltd_jax import (
     tensor,
     transforms,
 )
-from jpltd_jax.audit import audit_order
+from jpltd_jax.audit import audit_leak, audit_order
 from jpltd_jax.estimator import JPLTD, Clusterer
 from jpltd_jax.loop import Loop, Status
 from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED, Config, Hyper, solve
@@ -35,6 +35,7 @@ __all__ = [
     "Problem",
     "Run",
     "Status",
+    "audit_leak",
     "audit_order",
     "cluster",
     "datasets",

@@ -1,4 +1,4 @@
-"""Audit: does a clustering method depend on the order of the samples.
+"""Audits: does a clustering method depend on the order of the samples, or on values that it claims are missing.
 
 Benchmark files are sorted by class. A method that looks at the sample index, as every method does that transforms along
 it, can read the classes off the order; on data whose classes nobody knows it cannot.
@@ -13,9 +13,9 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from jpltd_jax.metrics import accuracy
-from jpltd_jax.views import read_views_to_learn_from
+from jpltd_jax.views import as_matrix, checked_mask, read_views_to_learn_from
 
-__all__ = ["OrderAudit", "as_method", "audit_order"]
+__all__ = ["LeakAudit", "OrderAudit", "as_method", "audit_leak", "audit_order"]
 
 Method = Callable[[list[np.ndarray], np.ndarray, int], ArrayLike]
 """(views, mask, seed) -> labels."""
@@ -149,4 +149,94 @@ def audit_order(
         sorted=float("nan") if by_class is None else score(by_class),
         agreement=float(np.mean([adjusted_rand_score(repeats[0], labels) for labels in shuffles])),
         repeat_agreement=float(np.mean([adjusted_rand_score(repeats[0], labels) for labels in repeats[1:]])),
+    )
+
+
+class LeakAudit(NamedTuple):
+    """What :func:`audit_leak` found. Partitions are compared by their adjusted Rand index."""
+
+    noise: np.ndarray
+    """Agreement of the partition with the one found when the hidden values are noise; one number per draw."""
+    huge: float
+    """The same when all hidden values are 1e30; NaN if the method stopped with an error."""
+    repeat_agreement: float
+    """Agreement of two runs on the same values: below 1 the method is not deterministic for a seed."""
+
+    @property
+    def leaks(self) -> bool:
+        """Whether hidden values change the partition more than a second run does."""
+        found = np.append(self.noise, -1.0 if np.isnan(self.huge) else self.huge)
+        return bool(found.min() < self.repeat_agreement)
+
+    def summary(self) -> str:
+        """The findings in a few lines."""
+        huge = "the method failed" if np.isnan(self.huge) else f"{self.huge:5.2f}"
+        return "\n".join(
+            [
+                f"same partition, hidden values noise   {self.noise.min():5.2f}  (adjusted Rand index, the lowest)",
+                f"same partition, hidden values 1e30    {huge}",
+                f"same partition, run again             {self.repeat_agreement:5.2f}",
+                "This method USES values that it claims are missing."
+                if self.leaks
+                else "This method does not use the values that are missing.",
+            ]
+        )
+
+
+def audit_leak(
+    views: Sequence[Any], mask: ArrayLike, *, method: Callable[..., Any], n_draws: int = 3, seed: int = 0
+) -> LeakAudit:
+    """Replace the hidden values by noise and by 1e30 and see whether the partition changes.
+
+    Parameters
+    ----------
+    views
+        Complete views, or views whose hidden rows may hold anything.
+    mask
+        (n, m) bool, True where observed.
+    method
+        A function (views, mask, seed) -> labels. It is given the values under the mask and must not look at them. An
+        estimator that takes rows of NaN never gets these values, so there is nothing to audit.
+    n_draws
+        Number of draws of noise.
+    seed
+        Of the noise and of the method.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> data = jj.datasets.make_blobs(0, n_samples=30, dims=(4, 3))
+    >>> mask = jj.missing.paper_protocol(0, 30, 2, 0.5)
+    >>> peeks = lambda views, mask, seed: views[0][:, 0] > np.median(views[0][:, 0])
+    >>> print(jj.audit_leak(data.views, mask, method=peeks).summary().splitlines()[-1])
+    This method USES values that it claims are missing.
+    """
+    if hasattr(method, "fit_predict"):
+        raise TypeError("an estimator gets rows of NaN, not the hidden values: give a function (views, mask, seed)")
+    if n_draws < 1:
+        raise ValueError(f"needs n_draws >= 1, got {n_draws}")
+    matrices = [as_matrix(view, v).astype(float) for v, view in enumerate(views)]
+    present = checked_mask(mask, len(matrices[0]), len(matrices))
+    if present.all():
+        raise ValueError("the mask hides nothing")
+    rng = np.random.default_rng(seed)
+
+    def partition(fill: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        given = [np.where(present[:, [v]], x, fill(x)) for v, x in enumerate(matrices)]
+        return np.asarray(method(given, present.copy(), seed))
+
+    first, again = partition(lambda x: x), partition(lambda x: x)
+
+    def noise(x: np.ndarray) -> np.ndarray:
+        return rng.normal(np.nanmean(x), np.nanstd(x) + 1, size=x.shape)
+
+    try:
+        huge = float(adjusted_rand_score(first, partition(lambda x: np.full_like(x, 1e30))))
+    except (ArithmeticError, ValueError):
+        huge = float("nan")
+    return LeakAudit(
+        noise=np.array([adjusted_rand_score(first, partition(noise)) for _ in range(n_draws)]),
+        huge=huge,
+        repeat_agreement=float(adjusted_rand_score(first, again)),
     )

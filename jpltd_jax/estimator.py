@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar, Literal
@@ -20,9 +21,10 @@ from jpltd_jax._host import progress_line
 from jpltd_jax._types import check_count
 from jpltd_jax.loop import Loop, Method, Status
 from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED_HYPER, Config, Hyper
-from jpltd_jax.pipeline import Clustering, Model, assign, choose_lam, cluster, method_of
-from jpltd_jax.problem import Problem, further_samples, make_problem
-from jpltd_jax.views import Views, read_views_to_learn_from
+from jpltd_jax.pipeline import Clustering, Model, assign, choose_lam, cluster, margins, method_of
+from jpltd_jax.preparation import apply_preparations, prepare_views
+from jpltd_jax.problem import Problem, check_features, further_samples, make_problem
+from jpltd_jax.views import Views, read_views, read_views_to_learn_from
 
 __all__ = ["JPLTD", "Clusterer"]
 
@@ -197,6 +199,14 @@ class JPLTD(_MultiViewClusterer):
     max_iter, tol
         Stop after so many iterations, or when both residuals are below ``tol``. The default, 30, is early stopping, as
         in the authors' program.
+    preparation
+        How each view is scaled: names of :data:`jpltd_jax.preparation.PREPARATIONS`, one per view or one for all;
+        ``"auto"``: for each view the one whose neighbours agree best with the other views'. None is ``"auto"`` with the
+        graph transform and ``"unit"`` with the Fourier transform.
+    strategy
+        ``"choose"``: cluster on the learned affinity plus the late graph and plus the completed graph, and take the
+        partition that the views support best. ``"fast"``: plus the late graph, no choice. See ``partner`` of
+        :class:`jpltd_jax.Config`.
     config
         All options, a :class:`jpltd_jax.Config`: the transform, the latent dimension, the neighbours, the variant ...
     n_anchors
@@ -214,6 +224,14 @@ class JPLTD(_MultiViewClusterer):
     labels_ : (n,) int array
     affinity_ : (n, n) float array, on which the samples were clustered; (n, n_anchors) with anchors
     embedding_ : (n, n_clusters) float array, its spectral embedding
+    preparation_ : list of str, how each view was scaled
+    candidates_ : dict by name of ``{"labels", "modularity", "explained", "score"}``, the partitions among which was
+        chosen; empty with anchors and for the published method
+    chosen_ : str, the name of the one taken; None if there was no choice
+    support_ : (m, n_clusters) float array, how strongly each view supports each cluster: its part of the view's
+        modularity; None with anchors and for the published method
+    margin_ : (n,) float array in 0..1, how sure the label of each sample is: 1 - d1 / d2, with the distances to the
+        nearest and the second nearest centre in the embedding
     n_iter_ : int
     status_ : :class:`jpltd_jax.Status`
     history_ : :class:`jpltd_jax.methods.jpltd.Residuals` after each iteration
@@ -238,6 +256,8 @@ class JPLTD(_MultiViewClusterer):
         "theta": [NOT_NEGATIVE],
         "max_iter": [POSITIVE],
         "tol": [NOT_NEGATIVE],
+        "preparation": [str, list, tuple, None],
+        "strategy": [StrOptions({"choose", "fast"})],
         "config": [Config],
         "n_anchors": [POSITIVE, None],
         "checkpoint": [str, PathLike, None],
@@ -253,6 +273,8 @@ class JPLTD(_MultiViewClusterer):
         theta: float = 0.1,
         max_iter: int = methods.JPLTD.max_iter,
         tol: float = 1e-5,
+        preparation: str | Sequence[str] | None = None,
+        strategy: Literal["choose", "fast"] = "choose",
         config: Config = ORDER_FREE,
         n_anchors: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
@@ -264,6 +286,8 @@ class JPLTD(_MultiViewClusterer):
         self.theta = theta
         self.max_iter = max_iter
         self.tol = tol
+        self.preparation = preparation
+        self.strategy = strategy
         self.config = config
         self.n_anchors = n_anchors
         self.checkpoint = checkpoint
@@ -304,10 +328,16 @@ class JPLTD(_MultiViewClusterer):
         lam = default if self.lam in (None, "auto") else float(self.lam)
         hyper = Hyper(lam=lam, theta=float(self.theta), tol=float(self.tol))
         anchors = None if self.n_anchors is None else int(self.n_anchors)
+        config = self.config
+        if self.strategy == "fast" and config.partner is not None:
+            config = replace(config, partner="late")
         views = read_views_to_learn_from(Xs, mask, ids=ids)
-        problem = make_problem(views, anchors=anchors)
-        found = self._cluster(views, problem, hyper, self.config, methods.JPLTD)
-        self._model = Model.of(problem, self.config, found)
+        prepared, self._preparations = prepare_views(views, self._wanted_preparation(len(views.matrices)))
+        problem = make_problem(prepared, normalize=False, anchors=anchors)
+        found = self._cluster(views, problem, hyper, config, methods.JPLTD)
+        self._model = Model.of(problem, config, found)
+        self.preparation_ = [preparation.name for preparation in self._preparations]
+        self._explain(found)
         if self.status_ is Status.MAX_ITER and self.n_iter_ > methods.JPLTD.max_iter:
             worst = max(float(record[self.n_iter_ - 1]) for record in self.history_)
             warnings.warn(
@@ -317,6 +347,28 @@ class JPLTD(_MultiViewClusterer):
             )
         return self
 
+    def _wanted_preparation(self, n_views: int) -> Any:
+        wanted = self.preparation
+        if wanted is None:
+            wanted = "auto" if self.config.transform == "graph" else "unit"
+        return [wanted] * n_views if isinstance(wanted, str) and wanted != "auto" else wanted
+
+    def _explain(self, found: Clustering) -> None:
+        self.candidates_, self.chosen_, self.support_ = {}, None, None
+        if found.candidates is not None:
+            tried = jax.tree.map(np.asarray, found.candidates)
+            self.chosen_ = tried.names[int(tried.chosen)]
+            self.support_ = tried.best().support
+            for i, name in enumerate(tried.names):
+                one = jax.tree.map(lambda leaf, i=i: leaf[i], tried.quality)
+                self.candidates_[name] = {
+                    "labels": tried.labels[i],
+                    "modularity": float(one.modularity),
+                    "explained": float(np.mean(one.explained)),
+                    "score": float(one.score),
+                }
+        self.margin_ = np.asarray(margins(found.embedding, found.centers))
+
     def predict(self, Xs: Sequence[Any], *, mask: ArrayLike | None = None) -> np.ndarray:
         """Labels of samples that the model was not fitted on; each needs one of the views, whichever.
 
@@ -325,4 +377,6 @@ class JPLTD(_MultiViewClusterer):
         and labels come in the order in which the ids first appear.
         """
         check_is_fitted(self)
-        return np.asarray(assign(self._model, further_samples(self._model.dictionary, Xs, mask)))
+        views = check_features(read_views(Xs, mask), self._model.dictionary)
+        prepared = apply_preparations(views, self._preparations)
+        return np.asarray(assign(self._model, further_samples(self._model.dictionary, prepared, normalize=False)))

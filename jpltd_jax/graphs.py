@@ -10,23 +10,33 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jpltd_jax.linalg import normalized, squared_distances, symmetric
+from jpltd_jax.linalg import divide, normalized, squared_distances, symmetric
 from jpltd_jax.problem import Problem
 from jpltd_jax.transforms import Grouped
 
 __all__ = [
+    "SLACK",
     "adaptive_neighbors",
+    "completed",
+    "completed_graph",
     "consensus_graph",
     "graph_transform",
     "knn_graph",
+    "mean_graph",
+    "nearest_rows",
+    "neighbor_counts",
     "reached",
     "sparsify",
     "sparsify_rows",
+    "view_graphs",
     "within_reach",
 ]
 
 LARGE = 3000
 """Above so many samples :func:`graph_transform` keeps 500 eigenvectors, not all, unless told to."""
+
+SLACK = 1e-6
+"""Added before rounding down, so that a tenth of ten samples is one."""
 
 SAME_EIGENVALUE = 3.5e-4
 """Eigenvalues closer than this are one group: the square root of float32's precision."""
@@ -68,25 +78,77 @@ def sparsify(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n
     return symmetric(sparsify_rows(off_diagonal, n_neighbors))
 
 
-def _view_graph(x: Float[Array, "r n"], present: Bool[Array, " n"], n_neighbors: int) -> Float[Array, "n n"]:
+def neighbor_counts(problem: Problem, n_neighbors: int, share: float) -> Int[Array, " m"]:
+    """max(n_neighbors, share * n_v) of every view, n_v its observed samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> views = [np.arange(40.0)[:, None]] * 2
+    >>> problem = jj.make_problem(views, np.arange(40)[:, None] < [40, 10])
+    >>> jj.graphs.neighbor_counts(problem, 3, 0.1)
+    Array([4, 3], dtype=int32)
+    """
+    observed = jnp.sum(problem.mask, axis=1)
+    return jnp.maximum(n_neighbors, jnp.floor(share * observed + SLACK)).astype(jnp.int32)
+
+
+def _at(ordered: Float[Array, "n k"], count: Int[Array, ""]) -> Float[Array, "n 1"]:
+    """Entry ``count`` of each row, counted from 1; the last one where there are fewer."""
+    return jnp.take_along_axis(
+        ordered, jnp.broadcast_to(jnp.minimum(count, ordered.shape[1]) - 1, (len(ordered), 1)), 1
+    )
+
+
+def _view_graph(
+    x: Float[Array, "r n"], present: Bool[Array, " n"], count: Int[Array, ""], most: int
+) -> Float[Array, "n n"]:
     distance = jnp.sqrt(squared_distances(x.T, x.T))
     pair = present[:, None] & present & ~jnp.eye(len(present), dtype=bool)
-    nearest = -jax.lax.top_k(jnp.where(pair, -distance, -jnp.inf), min(n_neighbors, x.shape[1] - 1))[0]
-    found = jnp.isfinite(nearest)
+    nearest = -jax.lax.top_k(jnp.where(pair, -distance, -jnp.inf), most)[0]
+    found = jnp.isfinite(nearest) & (jnp.arange(most) < count)
     reach = jnp.sum(jnp.where(found, nearest, 0), axis=1) / jnp.maximum(jnp.sum(found, axis=1), 1)
     scale = (reach[:, None] + reach + distance) / 6
     zero = scale == 0
     weights = jnp.where(zero, 1, jnp.exp(-((distance / jnp.where(zero, 1, scale)) ** 2) / 2))
-    return sparsify_rows(jnp.where(pair, weights, 0), n_neighbors)
+    return _rows_to_one(jnp.where(pair & (distance <= _at(nearest, count)), weights, 0))
 
 
-@partial(jax.jit, static_argnames="n_neighbors")
-def consensus_graph(problem: Problem, n_neighbors: int = 10) -> Float[Array, "n n"]:
-    """Mean over the views in which both samples are observed of locally scaled nearest-neighbour graphs.
+@partial(jax.jit, static_argnames=("n_neighbors", "share"))
+def view_graphs(problem: Problem, n_neighbors: int = 10, share: float = 0.0) -> Float[Array, "m n n"]:
+    """Locally scaled nearest-neighbour graph of every view, rows of sum 1; rows of missing samples are zero.
 
-    In each view w_ij = exp(-d_ij^2 / (2 s_ij^2)) with s_ij = (r_i + r_j + d_ij) / 6, r_i the mean distance of sample i
-    to its ``n_neighbors`` nearest observed samples; each sample keeps its nearest, with weights of sum 1; then
-    (w + w^T) / 2. This is the similarity of NEMO (Rappoport and Shamir, Bioinformatics 35, 2019).
+    w_ij = exp(-d_ij^2 / (2 s_ij^2)) with s_ij = (r_i + r_j + d_ij) / 6, r_i the mean distance of sample i to its k
+    nearest observed samples; each sample keeps these k, and others that are as near as the last of them. k is
+    ``n_neighbors``, or ``share`` of the view's observed samples where that is more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> x = np.random.default_rng(0).normal(size=(20, 2))
+    >>> graphs = jj.graphs.view_graphs(jj.make_problem([x, x]), n_neighbors=3, share=0.2)
+    >>> graphs.shape, (graphs[0] > 0).sum(axis=1).max()
+    ((2, 20, 20), Array(4, dtype=int32))
+    """
+    n = problem.n_samples
+    most = min(max(n_neighbors, int(share * n + SLACK)), n - 1)
+    counts = neighbor_counts(problem, n_neighbors, share)
+    return jax.vmap(partial(_view_graph, most=most))(problem.data, problem.mask, counts)
+
+
+def mean_graph(graphs: Float[Array, "m n n"], mask: Bool[Array, "m n"]) -> Float[Array, "n n"]:
+    """Mean over the views in which both samples are observed, made symmetric."""
+    return symmetric(jnp.sum(graphs, axis=0) / jnp.maximum(_views_in_common(mask), 1))
+
+
+@partial(jax.jit, static_argnames=("n_neighbors", "share"))
+def consensus_graph(problem: Problem, n_neighbors: int = 10, share: float = 0.0) -> Float[Array, "n n"]:
+    """Mean over the views in which both samples are observed of the graphs of :func:`view_graphs`, made symmetric.
+
+    The similarity is that of NEMO (Rappoport and Shamir, Bioinformatics 35, 2019), which keeps the largest weights of a
+    sample instead of its nearest samples.
 
     Examples
     --------
@@ -98,12 +160,96 @@ def consensus_graph(problem: Problem, n_neighbors: int = 10) -> Float[Array, "n 
     >>> bool(graph[:4, 4:].max() < 0.01), graph.shape
     (True, (8, 8))
     """
-    graphs = jax.vmap(partial(_view_graph, n_neighbors=n_neighbors))(problem.data, problem.mask)
-    return symmetric(jnp.sum(graphs, axis=0) / jnp.maximum(_views_in_common(problem), 1))
+    return mean_graph(view_graphs(problem, n_neighbors, share), problem.mask)
 
 
-def _views_in_common(problem: Problem) -> Int[Array, "n n"]:
-    return jnp.sum(problem.mask[:, :, None] & problem.mask[:, None, :], axis=0)
+@jax.jit
+def completed(problem: Problem, graph: Float[Array, "n n"]) -> Float[Array, "n f"]:
+    """All views side by side, (n, m r), with what is missing filled from the neighbours.
+
+    A missing row is the mean of the sample's neighbours in ``graph`` that have the view, with the weights of the graph,
+    or the mean of the view where there are none. Then each view is centred on its observed mean and scaled to mean
+    squared length 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [np.nan, np.nan]])
+    >>> problem = jj.make_problem([x, np.ones((4, 1))])
+    >>> graph = np.zeros((4, 4), "float32"); graph[3, 2] = 1
+    >>> [round(float(value), 3) for value in jj.graphs.completed(problem, graph)[:, 0]]
+    [0.632, 0.632, -1.265, -1.265]
+    """
+
+    def view(x: Array, present: Array) -> Array:
+        seen = x.T
+        mean = jnp.sum(seen, axis=0) / jnp.sum(present)
+        weights = jnp.where(present, graph, 0)
+        total = jnp.sum(weights, axis=1, keepdims=True)
+        filled = divide(jnp.matmul(weights, seen, precision="highest"), total, mean)
+        centred = jnp.where(present[:, None], seen, filled) - mean
+        return divide(centred, jnp.sqrt(jnp.mean(jnp.sum(centred**2, axis=1))), 0.0)
+
+    return jnp.concatenate(list(jax.vmap(view)(problem.data, problem.mask)), axis=1)
+
+
+@partial(jax.jit, static_argnames=("n_neighbors", "share"))
+def completed_graph(
+    problem: Problem, graph: Float[Array, "n n"], n_neighbors: int = 10, share: float = 0.0
+) -> Float[Array, "n n"]:
+    """The graph of :func:`view_graphs` on the :func:`completed` views as one view, made symmetric.
+
+    Examples
+    --------
+    >>> import jpltd_jax as jj
+    >>> problem = jj.make_problem(jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8)).views)
+    >>> jj.graphs.completed_graph(problem, jj.graphs.consensus_graph(problem)).shape
+    (30, 30)
+    """
+    n = problem.n_samples
+    most = min(max(n_neighbors, int(share * n + SLACK)), n - 1)
+    everyone = jnp.ones(n, bool)
+    return symmetric(_view_graph(completed(problem, graph).T, everyone, jnp.asarray(most), most))
+
+
+def _views_in_common(mask: Bool[Array, "m n"]) -> Int[Array, "n n"]:
+    return jnp.sum(mask[:, :, None] & mask[:, None, :], axis=0)
+
+
+@partial(jax.jit, static_argnames=("n_neighbors", "share"))
+def nearest_rows(
+    samples: Problem, dictionary: Problem, n_neighbors: int = 10, share: float = 0.0
+) -> Float[Array, "q n"]:
+    """Rows of :func:`consensus_graph` for further samples: mean over their views of the weights to their nearest.
+
+    As in :func:`view_graphs`, with the sample's own mean distance in place of the neighbours': one sample does not
+    depend on another. Rows have sum 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> from jpltd_jax.problem import further_samples
+    >>> problem = jj.make_problem([np.eye(3)])
+    >>> new = further_samples(problem, [[[0.0, 2.0, 0.1]]])
+    >>> jj.graphs.nearest_rows(new, problem, n_neighbors=1)
+    Array([[0., 1., 0.]], dtype=float32)
+    """
+    most = min(max(n_neighbors, int(share * dictionary.n_samples + SLACK)), dictionary.n_samples)
+
+    def view(x: Array, present: Array, y: Array, there: Array, count: Array) -> Array:
+        pair = present[:, None] & there
+        distance = jnp.sqrt(squared_distances(x.T, y.T))
+        nearest = -jax.lax.top_k(jnp.where(pair, -distance, -jnp.inf), most)[0]
+        found = jnp.isfinite(nearest) & (jnp.arange(most) < count)
+        reach = jnp.sum(jnp.where(found, nearest, 0), axis=1) / jnp.maximum(jnp.sum(found, axis=1), 1)
+        weights = jnp.exp(-(divide(distance, (2 * reach[:, None] + distance) / 6, 0.0) ** 2) / 2)
+        return _rows_to_one(jnp.where(pair & (distance <= _at(nearest, count)), weights, 0))
+
+    counts = neighbor_counts(dictionary, n_neighbors, share)
+    rows = jax.vmap(view)(samples.data, samples.mask, dictionary.data, dictionary.mask, counts)
+    return _rows_to_one(jnp.sum(rows, axis=0))
 
 
 def reached(samples: Problem, dictionary: Problem, n_neighbors: int) -> Bool[Array, "n a"]:
@@ -123,7 +269,7 @@ def reached(samples: Problem, dictionary: Problem, n_neighbors: int) -> Bool[Arr
 def within_reach(affinity: Float[Array, "n a"], problem: Problem, n_neighbors: int) -> Float[Array, "n a"]:
     """H_ij where i and j are neighbours in some view, or have no view in common; 0 for all other pairs.
 
-    Neighbours are those of :func:`consensus_graph`: one is among the ``n_neighbors`` most similar of the other. A pair
+    Neighbours are those of :func:`consensus_graph`: one is among the ``n_neighbors`` nearest of the other. A pair
     that no view shows together was never compared, so there the affinity alone decides. With anchors: the
     ``n_neighbors`` nearest anchors of each sample in each view.
 
@@ -142,7 +288,7 @@ def within_reach(affinity: Float[Array, "n a"], problem: Problem, n_neighbors: i
     if problem.anchors is not None:
         return jnp.where(reached(problem, problem.dictionary, n_neighbors), affinity, 0)
     near = consensus_graph(problem, n_neighbors) > 0
-    compared = (_views_in_common(problem) > 0) & ~jnp.eye(problem.n_samples, dtype=bool)
+    compared = (_views_in_common(problem.mask) > 0) & ~jnp.eye(problem.n_samples, dtype=bool)
     return jnp.where(near | ~compared, affinity, 0)
 
 

@@ -88,6 +88,10 @@ def _needs_nothing(problem: Any, n_clusters: int, config: Any) -> None:
     """Ask nothing of the data beyond what every method needs."""
 
 
+def _plain(data: Any) -> int:
+    return 0
+
+
 @jax.tree_util.register_static
 @dataclass(frozen=True, eq=False)
 class Method:
@@ -120,8 +124,13 @@ class Method:
     """Interval of the values that a field of Hyper may have; fields that are not listed may have any."""
     check: Callable[[Any, int, Any], None] = _needs_nothing
     """(problem, n_clusters, config) -> raises if the method cannot work on the problem."""
-    thin: Callable[[Any, Array], Array] | None = None
-    """(data, affinity) -> the affinity that samples are clustered on."""
+    affinities: Callable[[Any, Array], dict[str, Array]] | None = None
+    """(data, affinity) -> what the samples may be clustered on, by name; the same names for the same static options."""
+    judge: Callable[[Any, Array], Any] | None = None
+    """(data, labels) -> what the views say of a partition, a :class:`jpltd_jax.quality.Quality`; None: nothing. The one
+    with the largest score is taken of several affinities."""
+    power: Callable[[Any], int] = _plain
+    """(data) -> power of the eigenvalues in the spectral embedding."""
     objective: Callable[[Any, Any, Any], Float[Array, ""]] | None = None
     """(data, hyper, state) -> value of the objective, which sweeps record."""
     resize: Mapping[str, Callable[[Any, Int[Array, ""]], Any]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""From a problem to labels, with any method: prepare, iterate, thin, embed, k-means.
+"""From a problem to labels, with any method: prepare, iterate, add graphs, embed, k-means, choose.
 
 :func:`cluster` is the default method by name. It is pure: ``jax.jit`` and ``jax.vmap`` it over keys, hyper-parameters
 and masks. The estimators, the sweeps and the command line call the same functions.
@@ -14,19 +14,52 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from jpltd_jax._types import Key
-from jpltd_jax.graphs import reached, sparsify_rows
-from jpltd_jax.linalg import normalized, ridge, squared_distances
+from jpltd_jax.graphs import nearest_rows, reached, sparsify_rows
+from jpltd_jax.linalg import divide, normalized, ridge, squared_distances
 from jpltd_jax.loop import Loop, Method, Solution, Status, prepare, run
 from jpltd_jax.methods import JPLTD, METHODS
-from jpltd_jax.methods.jpltd import Config, Hyper, neighbours_kept
+from jpltd_jax.methods.jpltd import Config, Data, Hyper, neighbours_kept, neighbours_reached
 from jpltd_jax.problem import Problem, make_problem
+from jpltd_jax.quality import Quality
 from jpltd_jax.spectral import Embedding, KMeans, embed, kmeans
+from jpltd_jax.transforms import Fourier
 from jpltd_jax.views import Views
 
-__all__ = ["LAMS", "Clustering", "Model", "assign", "choose_lam", "clarity", "cluster", "fit", "label", "method_of"]
+__all__ = [
+    "HEAD_START",
+    "LAMS",
+    "Candidates",
+    "Clustering",
+    "Model",
+    "assign",
+    "choose_lam",
+    "clarity",
+    "cluster",
+    "fit",
+    "label",
+    "method_of",
+]
+
+HEAD_START = 0.01
+"""Of the first candidate in :func:`label`, as a share of its score."""
 
 LAMS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Values of lam that :func:`choose_lam` tries."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Candidates:
+    """The partitions among which :func:`label` chose, and what the views say of them; first axis: candidates."""
+
+    labels: Int[Array, "p n"]
+    quality: Quality
+    chosen: Int[Array, ""]
+    names: tuple[str, ...] = field(metadata={"static": True})
+
+    def best(self) -> Quality:
+        """What the views say of the partition that was taken."""
+        return jax.tree.map(lambda leaf: leaf[self.chosen], self.quality)
 
 
 class Clustering(NamedTuple):
@@ -34,13 +67,15 @@ class Clustering(NamedTuple):
 
     labels: Int[Array, " n"]
     affinity: Float[Array, "n a"] | None
-    """What the samples were clustered on, thinned; None for a method that makes an embedding."""
+    """What the samples were clustered on; None for a method that makes an embedding."""
     embedding: Float[Array, "n c"]
     """What k-means was given."""
     centers: Float[Array, "c c"]
     solution: Solution
     places: Embedding | None
     """For further samples: the spectral embedding that they can be placed in."""
+    candidates: Candidates | None
+    """None for a method that does not judge partitions."""
 
 
 def method_of(method: Method | str) -> Method:
@@ -59,31 +94,44 @@ def method_of(method: Method | str) -> Method:
     return METHODS[method]
 
 
-@partial(jax.jit, static_argnames="n_clusters")
-def _embed_and_group(
-    key: Key, affinity: Float[Array, "n a"] | None, embedding: Float[Array, "n c"] | None, n_clusters: int
-) -> tuple[Float[Array, "n c"], KMeans, Embedding | None]:
-    places = None
-    if affinity is not None:
-        places = embed(affinity, n_clusters)
-        embedding = places.embedding
-    assert embedding is not None
-    return embedding, kmeans(key, embedding, n_clusters), places
+@partial(jax.jit, static_argnames=("n_clusters", "power"))
+def _embed_and_group(key: Key, affinity: Float[Array, "n a"], n_clusters: int, power: int) -> tuple[Embedding, KMeans]:
+    places = embed(affinity, n_clusters, power)
+    return places, kmeans(key, places.embedding, n_clusters)
 
 
 def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: int) -> Clustering:
-    """Labels from a solution: thin the affinity if the method does, embed it, and run k-means on the embedding.
+    """Labels from a solution: k-means on the embedding that the method makes, or on the one of its affinity.
 
-    This is done in the precision of JAX's global flag, also for a method that computes in float64 by itself.
+    If the method offers several affinities each gives a partition, and the one with the largest
+    :attr:`jpltd_jax.quality.Quality.score` is taken; the first one unless another is better by a hundredth, so that
+    rounding never decides between equal partitions. This is done in the precision of JAX's global flag, also for a
+    method that computes in float64 by itself.
     """
     affinity, embedding = (
         None if made is None else made.astype(jax.dtypes.canonicalize_dtype(made.dtype))
         for made in (solution.affinity, solution.embedding)
     )
-    if affinity is not None and method.thin is not None:
-        affinity = method.thin(data, affinity)
-    embedding, found, places = _embed_and_group(key, affinity, embedding, n_clusters)
-    return Clustering(found.labels, affinity, embedding, found.centers, solution, places)
+    if affinity is None:
+        assert embedding is not None
+        found = kmeans(key, embedding, n_clusters)
+        return Clustering(found.labels, None, embedding, found.centers, solution, None, None)
+    offered = {"": affinity} if method.affinities is None else method.affinities(data, affinity)
+    names = tuple(offered)
+    group = partial(_embed_and_group, n_clusters=n_clusters, power=method.power(data))
+    made = [(offered[name], *group(key, offered[name])) for name in names]
+    judged = [None if method.judge is None else method.judge(data, found.labels) for _, _, found in made]
+    candidates, best = None, jnp.asarray(0, jnp.int32)
+    if judged[0] is not None:
+        quality = jax.tree.map(lambda *leaves: jnp.stack(leaves), *judged)
+        head_start = jnp.zeros(len(names)).at[0].set(HEAD_START)
+        best = jnp.argmax(quality.score + head_start * jnp.abs(quality.score)).astype(jnp.int32)
+        candidates = Candidates(jnp.stack([found.labels for _, _, found in made]), quality, best, names)
+    taken = made[0]
+    if len(made) > 1:
+        taken = jax.tree.map(lambda *leaves: jnp.stack(leaves)[best], *made)
+    affinity, places, found = taken
+    return Clustering(found.labels, affinity, places.embedding, found.centers, solution, places, candidates)
 
 
 def cluster(
@@ -184,14 +232,19 @@ class Model:
     centers: Float[Array, "c c"]
     n_reach: int | None = field(metadata={"static": True})
     n_kept: int | None = field(metadata={"static": True})
+    graph: tuple[int, float] | None = field(metadata={"static": True})
+    """``n_neighbors`` and ``share`` of the neighbour graph that is added to the affinity. None: none is."""
 
     @classmethod
     def of(cls, problem: Problem, config: Config, found: Clustering) -> "Model":
         """The model of a clustering of this problem by JPLTD."""
         assert found.places is not None
-        kept = neighbours_kept(config.n_kept, problem.n_samples, len(found.centers))
-        W = found.solution.state.W
-        return cls(problem.dictionary, W, found.places, found.centers, config.n_reach, kept)
+        n_clusters = len(found.centers)
+        data = Data(problem, Fourier(), config=config, n_clusters=n_clusters)
+        added = config.partner is not None and problem.anchors is None
+        graph = (config.n_neighbors, config.share / n_clusters) if added else None
+        reach, kept = neighbours_reached(data), neighbours_kept(data)
+        return cls(problem.dictionary, found.solution.state.W, found.places, found.centers, reach, kept, graph)
 
 
 def _new_affinity(model: Model, samples: Problem) -> Float[Array, "q a"]:
@@ -209,6 +262,9 @@ def _new_affinity(model: Model, samples: Problem) -> Float[Array, "q a"]:
 @jax.jit
 def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
     """Label of the centre that is nearest to each sample in the embedding; one sample does not depend on another.
+
+    Where a graph was added to the affinity, a new sample's row of the late graph is added to its affinity, also if the
+    completed graph was chosen in the fit.
 
     Parameters
     ----------
@@ -235,7 +291,26 @@ def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
         affinity = jnp.where(reached(samples, model.dictionary, model.n_reach), affinity, 0)
     if model.n_kept is not None:
         affinity = sparsify_rows(affinity, model.n_kept)
+    if model.graph is not None:
+        n_neighbors, share = model.graph
+        affinity = affinity + nearest_rows(samples, model.dictionary, n_neighbors, share)
     return jnp.argmin(squared_distances(model.places.place(affinity), model.centers), axis=1).astype(jnp.int32)
+
+
+def margins(embedding: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, " n"]:
+    """1 - d1 / d2 with the distances of each sample to its nearest and second nearest centre; 1 with one centre.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.pipeline import margins
+    >>> margins(jnp.array([[0.0], [1.0], [2.0]]), jnp.array([[0.0], [4.0]]))
+    Array([1.       , 0.6666666, 0.       ], dtype=float32)
+    """
+    if len(centers) == 1:
+        return jnp.ones(len(embedding), embedding.dtype)
+    nearest = jnp.sqrt(-jax.lax.top_k(-squared_distances(embedding, centers), 2)[0])
+    return 1 - divide(nearest[:, 0], nearest[:, 1], 1.0)
 
 
 def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:

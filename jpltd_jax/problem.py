@@ -12,7 +12,7 @@ from sklearn.cluster import kmeans_plusplus
 
 from jpltd_jax.views import Views, read_views, read_views_to_learn_from
 
-__all__ = ["Problem", "choose_anchors", "further_samples", "make_problem"]
+__all__ = ["Problem", "check_features", "choose_anchors", "further_samples", "make_problem"]
 
 SMALLEST_NORM = 1e-12
 CANDIDATES_PER_ANCHOR = 20
@@ -269,6 +269,16 @@ def make_problem(
     )
 
 
+def check_features(views: Views, problem: Problem) -> Views:
+    """The views, if they have the number and the widths of the problem's."""
+    if len(views.matrices) != problem.n_views:
+        raise ValueError(f"expected {problem.n_views} views, got {len(views.matrices)}")
+    for v, (x, features) in enumerate(zip(views.matrices, problem.dimensions, strict=True)):
+        if x.shape[1] != features:
+            raise ValueError(f"view {v} has {x.shape[1]} features, but the model was made from {features}")
+    return views
+
+
 def further_samples(
     problem: Problem, views: Sequence[Any] | Views, mask: ArrayLike | None = None, *, normalize: bool = True
 ) -> Problem:
@@ -284,15 +294,10 @@ def further_samples(
     >>> jj.problem.further_samples(problem, [[[0.0, 2.0, 0.0]], [[np.nan, np.nan]]]).data[0].T
     Array([[0., 1., 0.]], dtype=float32)
     """
-    matrices, present, _ = read_views(views, mask)
-    if len(matrices) != problem.n_views:
-        raise ValueError(f"expected {problem.n_views} views, got {len(matrices)}")
+    matrices, present, _ = check_features(read_views(views, mask), problem)
     _, width, _ = problem.data.shape
     stacked = []
-    for v, (x, basis) in enumerate(zip(matrices, problem.bases, strict=True)):
-        features = problem.dimensions[v]
-        if x.shape[1] != features:
-            raise ValueError(f"view {v} has {x.shape[1]} features, but the model was made from {features}")
+    for x, basis in zip(matrices, problem.bases, strict=True):
         columns = x.T.astype(np.float64)
         columns = _unit_columns(columns) if normalize else columns
         columns = columns if basis is None else np.asarray(basis, np.float64).T @ columns

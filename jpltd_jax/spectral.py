@@ -60,7 +60,7 @@ class Embedding(NamedTuple):
     degree: Float[Array, " a"]
     """Column sums of the affinity."""
     directions: Float[Array, "a c"]
-    """Right singular vectors over their singular values."""
+    """Right singular vectors over their singular values, weighted as the embedding."""
 
     def place(self, affinity: Float[Array, "q a"]) -> Float[Array, "q c"]:
         """Embedding of samples with these affinities; of the affinities that it was made from, their own."""
@@ -69,17 +69,22 @@ class Embedding(NamedTuple):
         return unit_rows(jnp.matmul(scaled, self.directions, precision="highest"))
 
 
-def _embed_bipartite(affinity: Float[Array, "n a"], n_components: int) -> Embedding:
+def _embed_bipartite(affinity: Float[Array, "n a"], n_components: int, power: int) -> Embedding:
     degree = jnp.sum(affinity, axis=0)
     scaled = inverse_root(jnp.sum(affinity, axis=1))[:, None] * affinity * inverse_root(degree)
     squares, vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision="highest"))
-    leading = vectors[:, ::-1][:, :n_components] * inverse_root(squares[::-1][:n_components])
+    square = jnp.maximum(squares[::-1][:n_components], 0)
+    leading = vectors[:, ::-1][:, :n_components] * inverse_root(square) * jnp.sqrt(square) ** power
     made = Embedding(affinity[:, :0], degree, leading)
     return made._replace(embedding=made.place(affinity))
 
 
-def embed(affinity: Float[Array, "n a"], n_components: int) -> Embedding:
+def embed(affinity: Float[Array, "n a"], n_components: int, power: int = 0) -> Embedding:
     """:func:`spectral_embedding` that new samples can be placed in.
+
+    With ``power`` each eigenvector is multiplied by that power of its eigenvalue before the rows are scaled: after so
+    many steps of a walk on the graph, what has died away counts less (diffusion maps: Coifman and Lafon, Appl. Comput.
+    Harmon. Anal. 21, 2006).
 
     Examples
     --------
@@ -92,12 +97,13 @@ def embed(affinity: Float[Array, "n a"], n_components: int) -> Embedding:
     Array([0., 0., 1., 1.], dtype=float32)
     """
     if affinity.shape[1] < affinity.shape[0]:
-        return _embed_bipartite(affinity, n_components)
+        return _embed_bipartite(affinity, n_components, power)
     degree = jnp.sum(affinity, axis=1)
     values, vectors = jnp.linalg.eigh(normalized(affinity))
     leading, value = vectors[:, ::-1][:, :n_components], values[::-1][:n_components]
-    placed = unit_rows(jnp.where(degree[:, None] > 0, leading, 0))
-    return Embedding(placed, degree, leading * jnp.where(value > 0, 1 / jnp.where(value > 0, value, 1), 0))
+    weighted = leading * value**power
+    placed = unit_rows(jnp.where(degree[:, None] > 0, weighted, 0))
+    return Embedding(placed, degree, weighted * jnp.where(value > 0, 1 / jnp.where(value > 0, value, 1), 0))
 
 
 def spectral_embedding(affinity: Float[Array, "n a"], n_components: int) -> Float[Array, "n c"]:

@@ -22,7 +22,7 @@ LEVELS = [
     ["views"],
     ["problem", "missing", "datasets"],
     ["loop"],
-    ["graphs", "spectral", "metrics"],
+    ["graphs", "spectral", "metrics", "preparation", "quality"],
     METHODS,
     ["methods"],
     ["pipeline", "sharding"],

@@ -51,8 +51,7 @@ print(problem.data.shape, problem.data.dtype)
 # %%
 config = jj.Config(latent_dim=30)
 data = jpltd.prepare(problem, n_clusters, config)
-graph = jj.graphs.consensus_graph(problem, config.n_neighbors)
-ax = plotting.plot_affinity(graph, classes, title="Neighbour graph, grouped by true class")
+ax = plotting.plot_affinity(data.late, classes, title="Neighbour graph, grouped by true class")
 
 # %% [markdown]
 # ## One iteration, written out
@@ -107,8 +106,9 @@ for ax, (name, tensor) in zip(axes, {"G": state.G, "B": state.B, "P": state.P}.i
 # %% [markdown]
 # ## All of it in one call
 #
-# `jj.cluster` prepares, iterates `jpltd.step`, which is the iteration above, in a compiled loop, thins the affinity and
-# clusters its spectral embedding. It is pure too: `jax.vmap` it over keys, hyper-parameters or masks.
+# `jj.cluster` prepares, iterates `jpltd.step`, which is the iteration above, in a compiled loop, thins the affinity,
+# adds a neighbour graph to it and clusters its spectral embedding. It does so with two graphs, and takes the partition
+# that the views support better. It is pure too: `jax.vmap` it over keys, hyper-parameters or masks.
 
 # %%
 found = jj.cluster(jax.random.key(0), problem, hyper, n_clusters, config)

@@ -10,14 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import scipy.io
 
 import jpltd_jax as jj
 from jpltd_jax import plotting
-from jpltd_jax.pipeline import clarity
 from jpltd_jax.views import read_views
 
 csv_files = [Path(name) for name in sys.argv[1:] if name.endswith(".csv")]
@@ -50,25 +48,21 @@ ax = plotting.plot_availability(read_views(frames).mask)
 # - **Categories** must be numbers: `pd.get_dummies(frame)`.
 # - **Single missing values** are another problem than missing views. A row with some NaN is an error; impute it
 #   (`sklearn.impute.SimpleImputer`) or set the whole row to NaN.
-# - **Scales.** Every sample is scaled to unit length and represented by combinations of the others, so directions from
-#   the origin matter. Features with different units have to be made comparable; but subtracting the mean moves the
-#   origin, and can take the groups away. Try the preparations, and look at `clarity`, which needs no labels: it is
-#   near 1 for separate groups and near 0 where another number of clusters would do as well.
+# - **Scales.** Features with different units have to be made comparable, and a long document is not another topic than
+#   a short one. The estimator scales each view in the way whose neighbours agree best with those of the other views,
+#   and tells what it took; `preparation=` sets it.
+#
+# It also tells which of two partitions it took and why: by a score that needs no labels.
 
 # %%
-preparations = {
-    "as they are": frames,
-    "divided by the standard deviation": [frame / frame.std().replace(0, 1) for frame in frames],
-    "standardised": [(frame - frame.mean()) / frame.std().replace(0, 1) for frame in frames],
-}
-models = {name: jj.JPLTD(n_clusters, random_state=0).fit(views) for name, views in preparations.items()}
-clear = {name: float(clarity(jnp.asarray(model.affinity_), n_clusters)) for name, model in models.items()}
-for name, value in clear.items():
-    print(f"{name:35}clarity {value:.2f}")
+model = jj.JPLTD(n_clusters, random_state=0).fit(frames)
+print("scaled as", model.preparation_)
+for name, tried in model.candidates_.items():
+    print(f"{name:12}score {tried['score']:.3f}{'  <- taken' if name == model.chosen_ else ''}")
+print(f"the least sure sample is {model.sample_ids_[model.margin_.argmin()]}")
 
 # %%
-clearest = max(clear, key=lambda name: clear[name])
-prepared, model = preparations[clearest], models[clearest]
+prepared = frames
 found = pd.Series(model.labels_, index=model.sample_ids_, name="label")
 print(found.value_counts().sort_index().to_dict(), "samples in each cluster")
 print(found.head())

@@ -31,17 +31,28 @@ from jaxtyping import Array, Bool, Float, Int
 from sklearn.utils._param_validation import Interval
 
 from jpltd_jax._types import Key, Scalar, check_choice, check_count
-from jpltd_jax.graphs import consensus_graph, graph_transform, sparsify, within_reach
-from jpltd_jax.linalg import ridge
+from jpltd_jax.graphs import (
+    SLACK,
+    completed_graph,
+    consensus_graph,
+    graph_transform,
+    mean_graph,
+    sparsify,
+    view_graphs,
+    within_reach,
+)
+from jpltd_jax.linalg import divide, ridge
 from jpltd_jax.loop import Loop, Method, Readout, Solution, Trunk, run
 from jpltd_jax.loop import prepare as prepare_for
 from jpltd_jax.problem import Problem
 from jpltd_jax.prox import shrink_columns, stiefel, tubal_shrink
+from jpltd_jax.quality import Quality, quality
 from jpltd_jax.spectral import affinity
 from jpltd_jax.tensor import tensor_nuclear_norm
 from jpltd_jax.transforms import Fourier, Transform
 
 __all__ = [
+    "FAST",
     "JPLTD",
     "ORDER_FREE",
     "PUBLISHED",
@@ -51,9 +62,12 @@ __all__ = [
     "Hyper",
     "Residuals",
     "State",
+    "affinities",
     "augmented_lagrangian",
     "init",
+    "judge",
     "neighbours_kept",
+    "neighbours_reached",
     "objective",
     "prepare",
     "readout",
@@ -66,6 +80,7 @@ __all__ = [
 ]
 
 Variant = Literal["full", "N", "B", "O"]
+Partner = Literal["late", "completed", "chosen", None]
 
 
 class Hyper(NamedTuple):
@@ -115,7 +130,10 @@ class Config:
     latent_dim
         Dimension k of the projected views (variants full and B).
     n_neighbors
-        Neighbours of each sample in the graph of the graph transform.
+        Neighbours of each sample in the neighbour graphs, at least.
+    share
+        Neighbours in proportion: ``n_neighbors``, ``n_reach`` and ``n_kept`` are raised to this share of the expected
+        cluster size (observed samples / clusters) where that is more.
     n_vectors
         Eigenvectors of that graph to use; what they do not span is one further slice. None: all up to 3000 samples, 500
         above.
@@ -125,6 +143,13 @@ class Config:
     n_kept
         Then so many neighbours of each sample are kept, or as many as a cluster has members on average where that is
         less. None: all.
+    partner
+        Graph that is added to the learned affinity, both scaled to mean degree one. ``"late"``: the mean of the views'
+        neighbour graphs. ``"completed"``: the neighbour graph of the views side by side, with what is missing filled
+        from the late graph. ``"chosen"``: the one whose partition the views support best, by
+        :class:`jpltd_jax.quality.Quality`. None: no graph is added. With anchors, none is.
+    power
+        Power of the eigenvalues in the spectral embedding, see :func:`jpltd_jax.spectral.embed`.
 
     Examples
     --------
@@ -140,10 +165,13 @@ class Config:
     norm: Literal["mean", "sum"] = "mean"
     start: Literal["svd", "identity"] = "svd"
     latent_dim: int = 60
-    n_neighbors: int = 10
-    n_vectors: int | None = None
+    n_neighbors: int = 5
+    share: float = 0.3
+    n_vectors: int | None = 300
     n_reach: int | None = 25
     n_kept: int | None = 20
+    partner: Partner = "chosen"
+    power: int = 2
 
     def __post_init__(self) -> None:
         check_choice("transform", self.transform, Literal["graph", "fourier"])
@@ -151,6 +179,10 @@ class Config:
         check_choice("updates", self.updates, Literal["paper", "reference"])
         check_choice("norm", self.norm, Literal["mean", "sum"])
         check_choice("start", self.start, Literal["svd", "identity"])
+        check_choice("partner", self.partner, Partner)
+        check_count("power", self.power, least=0)
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must be between 0 and 1, got {self.share}")
         for name in ("latent_dim", "n_neighbors"):
             check_count(name, getattr(self, name))
         for name in ("n_vectors", "n_reach", "n_kept"):
@@ -171,7 +203,10 @@ class Config:
 ORDER_FREE = Config()
 """The default: labels do not depend on the order of the samples."""
 
-PUBLISHED = Config(transform="fourier", start="identity", n_reach=None, n_kept=None)
+FAST = Config(partner="late")
+"""The default without a choice between two graphs: one eigenproblem and one k-means less."""
+
+PUBLISHED = Config(transform="fourier", start="identity", n_reach=None, n_kept=None, partner=None, power=0)
 """The method of the paper."""
 
 PUBLISHED_HYPER = Hyper(lam=5.0)
@@ -209,13 +244,18 @@ class Data:
     transform: Transform
     active: Bool[Array, " k"] | None = None
     """Rows of W in use, the others being zero: a smaller latent_dim in arrays of the same shape. None: all."""
+    graphs: Float[Array, "m n n"] | None = None
+    """The views' own neighbour graphs, by which partitions are judged. None: they are not."""
+    late: Float[Array, "n n"] | None = None
+    completed: Float[Array, "n n"] | None = None
+    """Graphs that may be added to the learned affinity."""
     config: Config = field(default=ORDER_FREE, metadata={"static": True})
     n_clusters: int = field(default=1, metadata={"static": True})
 
 
 @partial(jax.jit, static_argnames="n_clusters")
 def prepare(problem: Problem, n_clusters: int, config: Config) -> Data:
-    """Make the transform: eigenvectors of the neighbour graph of the dictionary, or Fourier.
+    """Make the neighbour graphs, and the transform: eigenvectors of the late graph of the dictionary, or Fourier.
 
     Examples
     --------
@@ -225,10 +265,21 @@ def prepare(problem: Problem, n_clusters: int, config: Config) -> Data:
     >>> jpltd.prepare(problem, 3, jj.ORDER_FREE).transform.basis.shape
     (30, 30)
     """
+    share = config.share / n_clusters
+    exact = problem.anchors is None
+    graphs = late = completed = None
+    if config.partner is not None and exact:
+        graphs = view_graphs(problem, config.n_neighbors, share)
+        late = mean_graph(graphs, problem.mask)
+        if config.partner != "late":
+            completed = completed_graph(problem, late, config.n_neighbors, share)
     transform: Transform = Fourier()
     if config.transform == "graph":
-        transform = graph_transform(consensus_graph(problem.dictionary, config.n_neighbors), config.n_vectors)
-    return Data(problem, transform, None, config, n_clusters)
+        graph = consensus_graph(problem.dictionary, config.n_neighbors, share) if late is None else late
+        transform = graph_transform(graph, config.n_vectors)
+    if config.partner == "completed":
+        late = None
+    return Data(problem, transform, None, graphs, late, completed, config, n_clusters)
 
 
 def _first_projection(problem: Problem, config: Config) -> Float[Array, "m k r"]:
@@ -370,26 +421,70 @@ def readout(data: Data, state: State) -> Readout:
     return Readout(affinity=affinity(state.B))
 
 
-def neighbours_kept(most: int | None, n_samples: int, n_clusters: int) -> int | None:
-    """min(most, n / c), at least 1: no more neighbours than a cluster has members on average. None stays None, all.
+def neighbours_kept(data: Data) -> int | None:
+    """max(min(n_kept, n / c), share a / c), at least 1: n samples, a of them in the dictionary. None stays None, all.
 
     Examples
     --------
-    >>> from jpltd_jax.methods.jpltd import neighbours_kept
-    >>> neighbours_kept(20, n_samples=2000, n_clusters=10), neighbours_kept(20, n_samples=400, n_clusters=40)
-    (20, 10)
+    >>> import jpltd_jax as jj
+    >>> from jpltd_jax.methods import jpltd
+    >>> problem = jj.make_problem(jj.datasets.make_blobs(0, n_samples=60, dims=(10, 8)).views)
+    >>> [jpltd.neighbours_kept(jpltd.prepare(problem, c, jj.Config(n_kept=15))) for c in (1, 3, 10)]
+    [18, 15, 6]
     """
-    return None if most is None else max(1, min(most, n_samples // n_clusters))
+    if data.config.n_kept is None:
+        return None
+    fewest = max(1, min(data.config.n_kept, data.problem.n_samples // data.n_clusters))
+    return max(fewest, _in_proportion(data))
+
+
+def neighbours_reached(data: Data) -> int | None:
+    """max(n_reach, share a / c), a samples in the dictionary. None stays None, all."""
+    return None if data.config.n_reach is None else max(data.config.n_reach, _in_proportion(data))
+
+
+def _in_proportion(data: Data) -> int:
+    return int(data.config.share * data.problem.dictionary.n_samples / data.n_clusters + SLACK)
 
 
 @jax.jit
 def thin(data: Data, learned: Float[Array, "n a"]) -> Float[Array, "n a"]:
-    """Drop links beyond ``n_reach``, then keep the ``n_kept`` strongest of each sample."""
-    config = data.config
-    if config.n_reach is not None:
-        learned = within_reach(learned, data.problem, config.n_reach)
-    kept = neighbours_kept(config.n_kept, data.problem.n_samples, data.n_clusters)
+    """Drop links beyond :func:`neighbours_reached`, then keep the :func:`neighbours_kept` strongest of each sample."""
+    reach, kept = neighbours_reached(data), neighbours_kept(data)
+    if reach is not None:
+        learned = within_reach(learned, data.problem, reach)
     return learned if kept is None else sparsify(learned, kept)
+
+
+def _to_mean_degree_one(graph: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    return divide(graph, jnp.mean(jnp.sum(graph, axis=1)), 0.0)
+
+
+def affinities(data: Data, learned: Float[Array, "n a"]) -> dict[str, Float[Array, "n a"]]:
+    """The thinned affinity; or its sums with the graphs that ``config.partner`` names, both at mean degree one.
+
+    Examples
+    --------
+    >>> import jpltd_jax as jj
+    >>> from jpltd_jax.methods import jpltd
+    >>> problem = jj.make_problem(jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8)).views)
+    >>> data = jpltd.prepare(problem, 3, jj.ORDER_FREE)
+    >>> list(jpltd.affinities(data, data.late))
+    ['late', 'completed']
+    """
+    thinned = thin(data, learned)
+    graphs = {"late": data.late, "completed": data.completed}
+    added = {
+        name: _to_mean_degree_one(graph) + _to_mean_degree_one(thinned)
+        for name, graph in graphs.items()
+        if graph is not None
+    }
+    return added or {"learned": thinned}
+
+
+def judge(data: Data, labels: Int[Array, " n"]) -> Quality | None:
+    """What the views say of a partition, if their graphs were kept."""
+    return None if data.graphs is None else quality(data.problem, data.graphs, labels, data.n_clusters)
 
 
 def objective(data: Data, hyper: Hyper, state: State) -> Float[Array, ""]:
@@ -444,7 +539,9 @@ JPLTD = Method(
         "growth": Interval(Real, 0, None, closed="neither"),
         "tol": Interval(Real, 0, None, closed="left"),
     },
-    thin=thin,
+    affinities=affinities,
+    judge=judge,
+    power=lambda data: data.config.power,
     objective=objective,
     resize={"latent_dim": _with_latent_dim},
     trunk=Trunk(("lam", "theta"), _reach, _unused),
@@ -458,6 +555,7 @@ def solve(
     hyper: Hyper,
     config: Config = ORDER_FREE,
     *,
+    n_clusters: int | None = None,
     start: State | Solution | None = None,
     loop: Loop = Loop(),  # noqa: B008
 ) -> Solution:
@@ -472,6 +570,9 @@ def solve(
     config
         Options. The affinity of the solution is the learned one; ``n_reach`` and ``n_kept`` are for
         :func:`jpltd_jax.cluster`.
+    n_clusters
+        For the neighbours in proportion to the expected cluster size, which the basis of the graph transform has. None:
+        ``config.n_neighbors``, whatever the number of samples.
     start
         State or solution to go on from.
     loop
@@ -485,5 +586,6 @@ def solve(
     >>> solution.status.name, int(solution.n_iter), solution.affinity.shape
     ('MAX_ITER', 30, (30, 30))
     """
-    data = prepare_for(JPLTD, problem, 1, config)
+    config = replace(config, partner=None, share=config.share if n_clusters else 0.0)
+    data = prepare_for(JPLTD, problem, n_clusters or 1, config)
     return run(JPLTD, data, hyper, jax.random.key(0) if start is None else start, loop)

@@ -16,7 +16,7 @@ knn_graph = jax.jit(graphs.knn_graph, static_argnums=2)
 
 
 def numpy_consensus(views, mask, k):
-    """NEMO's similarity by its definition, sample by sample."""
+    """The locally scaled graph by its definition, sample by sample."""
     n, m = mask.shape
     total = np.zeros((n, n))
     for v in range(m):
@@ -26,10 +26,9 @@ def numpy_consensus(views, mask, k):
         nearest = {i: sorted((j for j in seen if j != i), key=lambda j, i=i: d[i, j])[:k] for i in seen}
         reach = {i: np.mean([d[i, j] for j in nearest[i]]) for i in seen}
         for i in seen:
-            w = {j: np.exp(-(d[i, j] ** 2) / (2 * ((reach[i] + reach[j] + d[i, j]) / 6) ** 2)) for j in seen if j != i}
-            kept = sorted(w, key=w.get)[-k:]
-            for j in kept:
-                share = w[j] / sum(w[t] for t in kept) / 2
+            w = {j: np.exp(-(d[i, j] ** 2) / (2 * ((reach[i] + reach[j] + d[i, j]) / 6) ** 2)) for j in nearest[i]}
+            for j in w:
+                share = w[j] / sum(w.values()) / 2
                 total[i, j] += share
                 total[j, i] += share
     together = mask.astype(int) @ mask.T.astype(int)
@@ -174,3 +173,54 @@ def test_knn_graph_joins_observed_samples_to_their_nearest(seed):
         expected[i, others[:3]] = 1
     ours = knn_graph(jnp.asarray(x), jnp.asarray(present), 3)
     np.testing.assert_array_equal(ours, np.maximum(expected, expected.T))
+
+
+# Neighbours in proportion, completed views --------------------------------------------------------------------------
+
+
+def test_neighbours_in_proportion_are_those_of_that_number():
+    """Each view has its own number of neighbours: of the larger one its graph, of the smaller one its own."""
+    views, mask = random_incomplete(20, (5, 4), 3)
+    mask[:, 0], mask[:10, 1], mask[10:, 1] = True, True, False
+    problem = jj.make_problem(views, mask)
+    both = np.asarray(graphs.view_graphs(problem, 3, 0.25))
+    np.testing.assert_allclose(both[0], graphs.view_graphs(problem, 5)[0], atol=1e-12)
+    np.testing.assert_allclose(both[1], graphs.view_graphs(problem, 3)[1], atol=1e-12)
+
+
+@settings(max_examples=8)
+@given(seed=seeds)
+def test_missing_rows_are_weighted_means_of_neighbours(seed):
+    views, mask = random_incomplete(14, (5, 4), seed)
+    mask[:6] = True
+    mask[-1] = [True, False]
+    rng = np.random.default_rng(seed)
+    graph = rng.random((14, 14)) * (rng.random((14, 14)) > 0.5)
+    graph[-1] = 0
+    filled = []
+    for v, x in enumerate(views):
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        there = mask[:, v]
+        mean = x[there].mean(axis=0)
+        for i in np.flatnonzero(~there):
+            weights = graph[i, there]
+            x[i] = weights @ x[there] / weights.sum() if weights.sum() > 0 else mean
+        x = x - mean
+        filled.append(x / np.sqrt(np.mean(np.sum(x**2, axis=1))))
+    side_by_side = np.hstack(filled)
+    actual = np.asarray(graphs.completed(jj.make_problem(views, mask), jnp.asarray(graph)))
+    np.testing.assert_allclose(actual @ actual.T, side_by_side @ side_by_side.T, atol=1e-9)
+
+
+@settings(max_examples=8)
+@given(seed=seeds)
+def test_completed_graph_is_the_graph_of_the_completed_views_and_moves_with_the_samples(seed):
+    views, mask = random_incomplete(14, (5, 20), seed)
+    mask[:6] = True
+    order = np.random.default_rng(seed).permutation(14)
+    problem, shuffled = jj.make_problem(views, mask), jj.make_problem([x[order] for x in views], mask[order])
+    made, permuted = (graphs.completed_graph(p, graphs.consensus_graph(p, 3), 3) for p in (problem, shuffled))
+    np.testing.assert_allclose(np.asarray(made)[np.ix_(order, order)], permuted, atol=1e-9)
+    whole = np.asarray(graphs.completed(problem, graphs.consensus_graph(problem, 3)))
+    one_view = graphs.consensus_graph(jj.make_problem([whole], normalize=False), 3)
+    np.testing.assert_allclose(made, one_view, atol=1e-9)

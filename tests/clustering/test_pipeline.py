@@ -56,14 +56,19 @@ def test_cluster_is_the_composition_of_its_parts(problem, config, hyper):
     if config is ORDER_FREE:
         kept = jj.graphs.sparsify(jj.graphs.within_reach(kept, problem, 25), 20)
         assert (np.asarray(kept) == 0).sum() > (np.asarray(solution.affinity) == 0).sum()
-    np.testing.assert_allclose(found.affinity, kept, atol=1e-14)
-    places = jax.jit(spectral.embed, static_argnums=1)(found.affinity, C)
+        late = jj.graphs.consensus_graph(problem, 5, 0.3 / C)
+        completed = jj.graphs.completed_graph(problem, late, 5, 0.3 / C)
+        graph = [late, completed][int(found.candidates.chosen)]
+        assert found.candidates.names == ("late", "completed")
+        kept = kept / kept.sum(axis=1).mean() + graph / graph.sum(axis=1).mean()
+    np.testing.assert_allclose(found.affinity, kept, atol=1e-12)
+    places = jax.jit(spectral.embed, static_argnums=(1, 2))(found.affinity, C, config.power)
     np.testing.assert_allclose(found.embedding @ found.embedding.T, places.embedding @ places.embedding.T, atol=1e-9)
     groups = spectral.kmeans(label_key, found.embedding, C)
     np.testing.assert_array_equal(found.labels, groups.labels)
     np.testing.assert_allclose(found.centers, groups.centers, atol=1e-12)
     np.testing.assert_array_equal(found.places.embedding, found.embedding)
-    assert_same(found.solution, jj.solve(problem, hyper, config))
+    assert_same(found.solution, jj.solve(problem, hyper, config, n_clusters=C))
     if config is ORDER_FREE:
         assert adjusted_rand_score(LABELS, found.labels) > 0.9
 
@@ -236,11 +241,12 @@ def test_what_stands_in_hidden_rows_does_not_matter(fitted):
 def test_the_estimator_predicts_so(fitted):
     problem, _ = fitted
     n_anchors = None if problem.anchors is None else N_ANCHORS
-    model = jj.JPLTD(C, config=ORDER_FREE, n_anchors=n_anchors, random_state=0).fit(VIEWS, mask=MASK)
+    options = {"config": ORDER_FREE, "n_anchors": n_anchors, "preparation": "unit", "random_state": 0}
+    model = jj.JPLTD(C, **options).fit(VIEWS, mask=MASK)
     key = jax.random.key(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
     same = (problem, jj.cluster(key, problem, jj.Hyper(), C, ORDER_FREE))
-    np.testing.assert_array_equal(model.labels_, same[1].labels)
-    np.testing.assert_array_equal(model.predict(NEW_VIEWS), label_of(same, NEW_VIEWS))
+    assert adjusted_rand_score(model.labels_, same[1].labels) == 1
+    assert adjusted_rand_score(model.predict(NEW_VIEWS), label_of(same, NEW_VIEWS)) == 1
     missing = [np.full_like(x, np.nan) for x in NEW_VIEWS]
     narrow = [NEW_VIEWS[0], NEW_VIEWS[1][:, :5], NEW_VIEWS[2]]
     for bad, message in [
@@ -265,7 +271,7 @@ def test_new_affinity_is_the_ridge_representation():
         stacked = np.vstack([D, np.eye(20)])
         target = np.vstack([W[v] @ np.asarray(samples.data[v]), np.zeros((20, 3))])
         expected += np.abs(np.linalg.lstsq(stacked, target, rcond=None)[0]).T / 3
-    model = Model(problem, jnp.asarray(W), None, None, None, None)
+    model = Model(problem, jnp.asarray(W), None, None, None, None, None)
     np.testing.assert_allclose(pipeline._new_affinity(model, samples), expected, atol=1e-10)
 
 
@@ -273,6 +279,7 @@ def test_model_thins_the_affinities_of_new_samples_as_those_of_the_fit(fitted):
     problem, found = fitted
     model = Model.of(problem, ORDER_FREE, found)
     assert (model.n_reach, model.n_kept) == (25, 20)
+    assert model.graph == ((5, 0.3 / C) if problem.anchors is None else None)
     assert model.dictionary.n_samples == (N if problem.anchors is None else N_ANCHORS)
     plain = Model.of(problem, PUBLISHED, found)
-    assert (plain.n_reach, plain.n_kept) == (None, None)
+    assert (plain.n_reach, plain.n_kept, plain.graph) == (None, None, None)

@@ -10,8 +10,9 @@ import pytest
 import jpltd_jax as jj
 from jpltd_jax import pipeline
 from jpltd_jax.loop import Status
-from jpltd_jax.methods.jpltd import neighbours_kept
+from jpltd_jax.methods.jpltd import Data, neighbours_kept
 from jpltd_jax.pipeline import LAMS, choose_lam, clarity
+from jpltd_jax.transforms import Fourier
 
 KEY = jax.random.key(0)
 
@@ -69,5 +70,11 @@ def test_an_interrupted_run_is_returned_as_it_is(fake):
 
 
 def test_no_more_neighbours_than_a_cluster_has_members():
-    assert [neighbours_kept(20, 60, c) for c in (1, 3, 4, 59, 60)] == [20, 20, 15, 1, 1]
-    assert neighbours_kept(None, 60, 4) is None
+    problem = jj.make_problem([np.eye(60)])
+
+    def kept(n_clusters, **options):
+        return neighbours_kept(Data(problem, Fourier(), config=jj.Config(**options), n_clusters=n_clusters))
+
+    assert [kept(c, n_kept=20, share=0) for c in (1, 3, 4, 59, 60)] == [20, 20, 15, 1, 1]
+    assert [kept(c, n_kept=4, share=0.5) for c in (1, 3, 60)] == [30, 10, 1]
+    assert kept(4, n_kept=None) is None

@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
 
 import jpltd_jax as jj
-from jpltd_jax.audit import audit_order
+from jpltd_jax.audit import audit_leak, audit_order
 
 DATA = jj.datasets.make_blobs(1, n_samples=42, dims=(8, 12), noise=0.5)
 MASK = jj.missing.paper_protocol(0, 42, 2, 0.5)
@@ -74,3 +74,48 @@ def test_default_estimator_is_order_free_and_the_published_method_is_not():
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
         audit_order(DATA.views, MASK, **({"method": by_index} | options))
+
+
+# Values under the mask ------------------------------------------------------------------------------------------------
+
+
+def by_first_feature(views, mask, seed):
+    """Looks at the first view of every sample, hidden or not."""
+    return views[0][:, 0] > np.median(views[0][:, 0])
+
+
+def by_observed(views, mask, seed):
+    return mask.sum(axis=1)
+
+
+def with_default(views, mask, seed):
+    return jj.JPLTD(3, config=jj.Config(latent_dim=8), random_state=seed).fit_predict(views, mask=mask)
+
+
+@pytest.mark.parametrize(("method", "leaks"), [(by_first_feature, True), (by_observed, False), (with_default, False)])
+def test_hidden_values_that_are_used_are_found(method, leaks):
+    audit = audit_leak(DATA.views, MASK, method=method)
+    assert audit.leaks is leaks
+    assert audit.repeat_agreement == 1
+    assert ("USES" in audit.summary()) is leaks
+
+
+def test_a_method_that_fails_on_huge_hidden_values_leaks():
+    def fails(views, mask, seed):
+        if any(np.abs(x).max() > 1e20 for x in views):
+            raise ValueError("overflow")
+        return mask.sum(axis=1)
+
+    audit = audit_leak(DATA.views, MASK, method=fails)
+    assert np.isnan(audit.huge)
+    assert audit.leaks
+    assert "failed" in audit.summary()
+
+
+def test_errors_of_the_leak_audit():
+    with pytest.raises(TypeError, match="give a function"):
+        audit_leak(DATA.views, MASK, method=jj.JPLTD(3))
+    with pytest.raises(ValueError, match="hides nothing"):
+        audit_leak(DATA.views, np.ones_like(MASK), method=by_observed)
+    with pytest.raises(ValueError, match="n_draws >= 1"):
+        audit_leak(DATA.views, MASK, method=by_observed, n_draws=0)

@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 import jpltd_jax as jj
 from jpltd_jax import pipeline
 from jpltd_jax._host import progress_line
-from jpltd_jax.methods import jpltd
-from jpltd_jax.pipeline import LAMS, clarity
+from jpltd_jax.pipeline import HEAD_START, LAMS, clarity
+from jpltd_jax.preparation import PREPARATIONS, prepare_views
+from jpltd_jax.views import read_views
 
 DATA = jj.datasets.make_blobs(1, n_samples=45, dims=(8, 12, 6), noise=0.5)
 MASK = jj.missing.paper_protocol(0, 45, 3, 0.5)
@@ -61,7 +62,8 @@ def test_labels_do_not_depend_on_sample_order(fitted):
 
 
 def test_fit_is_cluster_by_name(fitted):
-    found = jj.cluster(jax.random.key(0), jj.make_problem(VIEWS), jj.Hyper(), 3, CONFIG)
+    prepared, _ = prepare_views(read_views(VIEWS), fitted.preparation_)
+    found = jj.cluster(jax.random.key(0), jj.make_problem(prepared, normalize=False), jj.Hyper(), 3, CONFIG)
     np.testing.assert_array_equal(fitted.affinity_, found.affinity)
     np.testing.assert_array_equal(fitted.embedding_, found.embedding)
     assert adjusted_rand_score(fitted.labels_, found.labels) == 1
@@ -126,17 +128,15 @@ def test_published_method_is_the_learned_affinity():
     config = replace(jj.PUBLISHED, latent_dim=5, updates="reference")
     est = model(config=config, lam=0.5).fit(VIEWS)
     solution = jj.solve(jj.make_problem(VIEWS), jj.Hyper(lam=0.5), config)
-    np.testing.assert_array_equal(est.affinity_, solution.affinity)
+    np.testing.assert_allclose(est.affinity_, solution.affinity, atol=1e-12)
+    assert (est.preparation_, est.candidates_, est.chosen_, est.support_) == (["unit"] * len(VIEWS), {}, None, None)
     assert model(config=jj.PUBLISHED).fit(VIEWS).hyper_.lam == 5
 
 
 def test_auto_lam_picks_the_clearest_affinity():
-    est = model(lam="auto").fit(VIEWS)
-    problem = jj.make_problem(VIEWS)
-    data = jpltd.prepare(problem, 3, CONFIG)
-    score = {
-        lam: float(clarity(jpltd.thin(data, jj.solve(problem, jj.Hyper(lam=lam), CONFIG).affinity), 3)) for lam in LAMS
-    }
+    est = model(lam="auto", preparation="unit").fit(VIEWS)
+    problem, key = jj.make_problem(VIEWS), jax.random.key(0)
+    score = {lam: float(clarity(jj.cluster(key, problem, jj.Hyper(lam=lam), 3, CONFIG).affinity, 3)) for lam in LAMS}
     assert est.hyper_.lam == max(score, key=score.get)
 
 
@@ -278,3 +278,39 @@ def test_clusterer_errors_name_what_is_accepted():
         jj.Clusterer("imvc_cbg", 3, config=jj.PUBLISHED).fit(VIEWS)
     with pytest.raises(ValueError, match="IMVC-CBG: lam must be a float in the range"):
         jj.Clusterer("imvc_cbg", 3, hyper=jj.methods.imvc_cbg.Hyper(lam=-1.0)).fit(VIEWS)
+
+
+# Why --------------------------------------------------------------------------------------------------------------
+
+
+def test_fit_tells_what_it_chose_and_why(fitted):
+    assert set(fitted.preparation_) <= set(PREPARATIONS)
+    assert list(fitted.candidates_) == ["late", "completed"]
+    late, completed = (fitted.candidates_[name] for name in ("late", "completed"))
+    better = completed["score"] > late["score"] * (1 + HEAD_START)
+    assert fitted.chosen_ == ("completed" if better else "late")
+    np.testing.assert_array_equal(fitted.candidates_[fitted.chosen_]["labels"], fitted.labels_)
+    for one in (late, completed):
+        np.testing.assert_allclose(one["score"], one["modularity"] / (1 - one["explained"]), rtol=1e-6)
+    assert fitted.support_.shape == (len(VIEWS), 3)
+    np.testing.assert_allclose(
+        fitted.support_.sum(axis=1).mean(), fitted.candidates_[fitted.chosen_]["modularity"], rtol=1e-6
+    )
+    centers = np.stack([fitted.embedding_[fitted.labels_ == c].mean(axis=0) for c in range(3)])
+    distances = np.sort(np.linalg.norm(fitted.embedding_[:, None] - centers, axis=2), axis=1)
+    np.testing.assert_allclose(fitted.margin_, 1 - distances[:, 0] / distances[:, 1], atol=1e-4)
+
+
+def test_preparation_can_be_given():
+    assert model(preparation="root").fit(VIEWS).preparation_ == ["root"] * len(VIEWS)
+    names = ["standard", *["unit"] * (len(VIEWS) - 1)]
+    assert model(preparation=names).fit(VIEWS).preparation_ == names
+    with pytest.raises(ValueError, match=f"one for each of the {len(VIEWS)} views, got 1"):
+        model(preparation=["unit"]).fit(VIEWS)
+    with pytest.raises(ValueError, match=r"preparation must be one of 'unit', 'root', .*got 'z'"):
+        model(preparation="z").fit(VIEWS)
+
+
+def test_fast_takes_the_late_graph():
+    est = model(strategy="fast").fit(VIEWS)
+    assert (list(est.candidates_), est.chosen_) == (["late"], "late")

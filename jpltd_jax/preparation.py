@@ -1,0 +1,255 @@
+"""Preparation of views by agreement: the scaling of each view whose neighbours agree best with those of the others.
+
+Views that are independent given the class agree only through the class. So the agreement of their neighbours tells,
+without labels, which scaling of a view shows the classes best. Everything here is pure, and moves with the samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jpltd_jax._types import check_choice
+from jpltd_jax.linalg import divide, squared_distances
+from jpltd_jax.views import Views
+
+__all__ = [
+    "PREPARATIONS",
+    "Name",
+    "Preparation",
+    "agreements",
+    "apply_preparations",
+    "choose",
+    "fit_preparation",
+    "neighbor_lists",
+    "prepare_views",
+]
+
+Name = Literal["unit", "root", "standard_unit", "standard", "tfidf"]
+"""Name of a preparation, see :class:`Preparation`."""
+PREPARATIONS: tuple[Name, ...] = get_args(Name)
+"""Names of the preparations; the first one is taken where nothing can be compared."""
+
+ROUNDS = 5
+"""Passes over the views in :func:`choose`."""
+
+
+def _unit(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Rows of length 1, zero rows zero; also where squares would overflow or vanish."""
+    x = divide(x, jnp.max(jnp.abs(x), axis=1, keepdims=True), 0.0)
+    return divide(x, jnp.linalg.norm(x, axis=1, keepdims=True), 0.0)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Preparation:
+    """A scaling that was fitted to the observed samples of a view, and can be applied to further ones.
+
+    Attributes
+    ----------
+    shift, scale
+        y = (x - shift) * scale, by feature; with the name ``"root"`` of sign(x) sqrt|x|.
+    name
+        ``"unit"``: rows of length 1. ``"root"``: signed square roots, then rows of length 1. ``"standard"``: mean 0 and
+        equal variance of the features, mean squared length 1 of the rows. ``"standard_unit"``: the same, then rows of
+        length 1. ``"tfidf"``: counts times log((1 + n) / (1 + n_j)) + 1, n_j samples having feature j, then rows of
+        length 1.
+    """
+
+    shift: Float[Array, " d"]
+    scale: Float[Array, " d"]
+    name: Name = field(metadata={"static": True})
+
+    def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The prepared samples."""
+        if self.name == "root":
+            x = jnp.sign(x) * jnp.sqrt(jnp.abs(x))
+        x = (x - self.shift) * self.scale
+        return x if self.name == "standard" else _unit(x)
+
+
+def fit_preparation(name: Name, x: Float[Array, "n d"], present: Bool[Array, " n"]) -> Preparation:
+    """The preparation of that name for a view, from its observed samples.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.preparation import fit_preparation
+    >>> x = jnp.array([[1.0, 0.0], [3.0, 0.0], [9.0, 9.0]])
+    >>> fit_preparation("standard", x, jnp.array([True, True, False]))(x)[:2].round(3)
+    Array([[-1.,  0.],
+           [ 1.,  0.]], dtype=float32)
+    """
+    check_choice("preparation", name, Name)
+    d = x.shape[1]
+    shift, scale = jnp.zeros(d, x.dtype), jnp.ones(d, x.dtype)
+    count = jnp.sum(present)
+    seen = jnp.where(present[:, None], x, 0)
+    if name in ("standard", "standard_unit"):
+        largest = jnp.max(jnp.abs(seen))
+        seen = divide(seen, largest, 0.0)
+        mean = jnp.sum(seen, axis=0) / count
+        spread = jnp.sqrt(jnp.sum(jnp.where(present[:, None], seen - mean, 0) ** 2, axis=0) / count)
+        constant = spread <= 4 * jnp.finfo(x.dtype).eps * jnp.max(jnp.abs(seen), axis=0)
+        features = jnp.maximum(jnp.sum(~constant), 1)
+        scale = jnp.where(constant, 0, 1 / jnp.where(constant, 1, spread)) / jnp.sqrt(features)
+        shift, scale = mean * largest, divide(scale, largest, 0.0)
+    elif name == "tfidf":
+        scale = jnp.log((1 + count) / (1 + jnp.sum(seen > 0, axis=0))).astype(x.dtype) + 1
+    return Preparation(shift, scale, name)
+
+
+def _are_counts(x: Float[Array, "n d"], present: Bool[Array, " n"]) -> Bool[Array, ""]:
+    """Whether the observed samples are non-negative and mostly zero."""
+    entries = jnp.sum(present) * x.shape[1]
+    return jnp.all((x >= 0) | ~present[:, None]) & (2 * jnp.sum((x == 0) & present[:, None]) > entries)
+
+
+def neighbor_lists(
+    x: Float[Array, "n d"], together: Bool[Array, "m n"], n_neighbors: int
+) -> Int[Array, "m n n_neighbors"]:
+    """For every set of samples in ``together`` the nearest neighbours of its members within it; -1 where there is none.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.preparation import neighbor_lists
+    >>> x = jnp.array([[0.0], [1.0], [1.5], [5.0]])
+    >>> neighbor_lists(x, jnp.array([[True, True, True, True], [True, False, True, False]]), 1)[..., 0]
+    Array([[ 1,  2,  1,  2],
+           [ 2, -1,  0, -1]], dtype=int32)
+    """
+    n = len(x)
+    near = jnp.where(jnp.eye(n, dtype=bool), -jnp.inf, -squared_distances(x, x))
+
+    def within(members: Array) -> Array:
+        pairs = members[:, None] & members
+        closeness, index = jax.lax.top_k(jnp.where(pairs, near, -jnp.inf), n_neighbors)
+        return jnp.where(jnp.isfinite(closeness), index, -1)
+
+    return jax.lax.map(within, together)
+
+
+def _share_in_common(a: Int[Array, "n k"], b: Int[Array, "n k"]) -> Float[Array, ""]:
+    """Share of the neighbours in a that are neighbours of the same sample in b; NaN without neighbours."""
+    known = a >= 0
+    common = jnp.any(a[:, :, None] == b[:, None, :], axis=2) & known
+    return jnp.sum(common) / jnp.sum(known)
+
+
+@partial(jax.jit, static_argnames="n_neighbors")
+def agreements(
+    views: Sequence[Float[Array, "n _d"]], mask: Bool[Array, "n m"], n_neighbors: int = 10
+) -> Float[Array, "m p m p"]:
+    """How much more often than by chance neighbours in one prepared view are neighbours in another: the log lift.
+
+    Entry [v, p, u, q]: of the samples that views v and u both show, with their nearest neighbours among themselves, the
+    share of the neighbours in view v under preparation p that are neighbours in view u under q, over the share that
+    chance gives. NaN where fewer than three samples are in both views and where v is u; for ``"tfidf"`` of views that
+    are not sparse counts; and for ``"standard"`` of those that are: a long document is long in all its views, so rows
+    whose length was left would agree without meaning anything.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.preparation import agreements
+    >>> x = jnp.arange(12.0)[:, None] % 4 + 1
+    >>> x = jnp.hstack([x, 5 - x])
+    >>> table = agreements([x, x], jnp.ones((12, 2), bool), n_neighbors=2)
+    >>> table.shape, bool(jnp.allclose(table[0, 0, 1, 0], jnp.log(11 / 2)))
+    ((2, 5, 2, 5), True)
+    """
+    n, m = mask.shape
+    k = min(n_neighbors, n - 1)
+    together = mask.T[:, None, :] & mask.T[None, :, :]
+    lists, usable = [], []
+    for v, x in enumerate(views):
+        prepared = [fit_preparation(name, x, mask[:, v])(x) for name in PREPARATIONS]
+        lists.append(jnp.stack([neighbor_lists(one, together[v], k) for one in prepared]))
+        counts = _are_counts(x, mask[:, v])
+        usable.append(jnp.array([{"tfidf": counts, "standard": ~counts}.get(name, True) for name in PREPARATIONS]))
+    nan = jnp.full((len(PREPARATIONS), len(PREPARATIONS)), jnp.nan)
+
+    def log_lift(v: int, u: int) -> Array:
+        if u == v:
+            return nan
+        both = jnp.sum(together[v, u])
+        chance = jnp.minimum(k, both - 1) / (both - 1)
+        ours, theirs = lists[v][:, u], lists[u][:, v]
+        shares = jax.vmap(lambda a: jax.vmap(lambda b: _share_in_common(a, b))(theirs))(ours)
+        lift = jnp.log(jnp.maximum(shares / chance, 1e-3))
+        return jnp.where((both >= 3) & usable[v][:, None] & usable[u], lift, jnp.nan)
+
+    return jnp.stack([jnp.stack([log_lift(v, u) for u in range(m)], axis=1) for v in range(m)])
+
+
+@jax.jit
+def choose(table: Float[Array, "m p m p"]) -> Int[Array, " m"]:
+    """The preparation of every view that agrees best with the other views' choices, by coordinate ascent.
+
+    View by view the largest mean over the other views of ``table``, from :func:`agreements`; five rounds from
+    ``"unit"`` for all views, which stays where nothing can be compared.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from jpltd_jax.preparation import choose
+    >>> table = jnp.full((2, 5, 2, 5), jnp.nan).at[0, 1, 1, 0].set(2.0).at[1, 3, 0, 1].set(1.0)
+    >>> choose(table)
+    Array([1, 3], dtype=int32)
+    """
+    m = table.shape[0]
+
+    def visit(i: Array, chosen: Array) -> Array:
+        v = i % m
+        against = table[v][:, jnp.arange(m), chosen]
+        known = ~jnp.isnan(against)
+        mean = jnp.sum(jnp.where(known, against, 0), axis=1) / jnp.maximum(jnp.sum(known, axis=1), 1)
+        best = jnp.argmax(jnp.where(jnp.any(known, axis=1), mean, -jnp.inf))
+        return chosen.at[v].set(best.astype(jnp.int32))
+
+    return jax.lax.fori_loop(0, ROUNDS * m, visit, jnp.zeros(m, jnp.int32))
+
+
+def prepare_views(
+    views: Views, names: Literal["auto"] | Sequence[Name] = "auto"
+) -> tuple[Views, tuple[Preparation, ...]]:
+    """Views prepared by agreement, or as ``names`` says for each of them; and the preparations, for further samples.
+
+    On the host, in float64.
+
+    Examples
+    --------
+    >>> import jpltd_jax as jj
+    >>> from jpltd_jax.preparation import prepare_views
+    >>> views = jj.views.read_views(jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8)).views)
+    >>> prepared, preparations = prepare_views(views, ["standard", "root"])
+    >>> [preparation.name for preparation in preparations]
+    ['standard', 'root']
+    """
+    if names != "auto" and len(names) != len(views.matrices):
+        raise ValueError(f"preparation must name one for each of the {len(views.matrices)} views, got {len(names)}")
+    with jax.enable_x64(True):
+        matrices = [jnp.asarray(x, jnp.float64) for x in views.matrices]
+        mask = jnp.asarray(views.mask)
+        if names == "auto":
+            names = [PREPARATIONS[int(p)] for p in choose(agreements(matrices, mask))]
+        fitted = tuple(
+            fit_preparation(name, x, mask[:, v]) for v, (name, x) in enumerate(zip(names, matrices, strict=True))
+        )
+        return apply_preparations(views, fitted), fitted
+
+
+def apply_preparations(views: Views, preparations: Sequence[Preparation]) -> Views:
+    """Views prepared as others were; zeros stay where samples are missing."""
+    with jax.enable_x64(True):
+        prepared = [
+            np.where(views.mask[:, [v]], np.asarray(prepare(jnp.asarray(x, jnp.float64))), 0)
+            for v, (prepare, x) in enumerate(zip(preparations, views.matrices, strict=True))
+        ]
+    return views._replace(matrices=prepared)
