@@ -19,7 +19,7 @@ NOTEBOOKS = sorted((ROOT / "experiments" / "notebooks").glob("[0-9]_*.py"))
 
 LAYERS = {
     "Mathematics": ["linalg", "transforms", "tensor", "prox", "optimality"],
-    "Data": ["views", "problem", "missing", "datasets"],
+    "Data": ["views", "tables", "problem", "missing", "datasets"],
     "Iteration": ["loop"],
     "Clustering": ["graphs", "spectral", "metrics", "preparation", "quality"],
     "Methods": ["Methods <../methods/index>"],

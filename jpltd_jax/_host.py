@@ -1,20 +1,18 @@
-"""What the host does around compiled programs: notes Ctrl-C, draws progress, fingerprints pytrees, replaces files."""
+"""What the host does around compiled programs: notes Ctrl-C, draws progress, fingerprints pytrees."""
 
 import contextlib
 import hashlib
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import jax
 import numpy as np
 
-__all__ = ["deferred_interrupt", "fingerprint", "progress_line", "replacing"]
+__all__ = ["deferred_interrupt", "fingerprint", "progress_line"]
 
 
 @contextlib.contextmanager
@@ -72,16 +70,3 @@ def fingerprint(tree: object) -> str:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """A file that takes the place of ``path`` when the block ends without an error, and leaves nothing otherwise."""
-    temporary = path.with_name(path.name + ".part")
-    try:
-        with temporary.open(mode, newline=None if "b" in mode else "") as file:
-            yield file
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -8,7 +8,6 @@ which the host reports, saves and looks for Ctrl-C. The loop knows nothing of an
 import contextlib
 import json
 import math
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -22,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jpltd_jax._host import deferred_interrupt, fingerprint, replacing
+from jpltd_jax._archive import read_archive, write_archive
+from jpltd_jax._host import deferred_interrupt, fingerprint
 from jpltd_jax._types import Key, check_choice, check_count
 
 __all__ = [
@@ -387,22 +387,30 @@ _scanned = jax.jit(_scan, static_argnums=4)
 
 def _save(path: Path, carry: Carry, header: dict[str, str]) -> None:
     leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
-    with replacing(path, "wb") as file:
-        np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **leaves)
+    write_archive(path, {"header": np.array(json.dumps(header))} | leaves)
+
+
+def _fits(saved: np.ndarray, fresh: Array, axes: int = 0) -> bool:
+    """Whether dtype and shape agree, but for the first axes."""
+    return (saved.dtype, saved.ndim, saved.shape[axes:]) == (fresh.dtype, fresh.ndim, fresh.shape[axes:])
 
 
 def _load(path: Path, header: dict[str, str], fresh: Carry, max_iter: int) -> Carry:
     leaves, structure = jax.tree.flatten(fresh)
+    n_records = len(jax.tree.leaves(fresh.history))
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            found = json.loads(str(archive["header"]))
-            arrays = [archive[f"leaf{i}"] for i in range(len(leaves))]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        arrays, _ = read_archive(path)
+        found = dict(json.loads(str(arrays["header"])))
+        saved = [arrays[f"leaf{i}"] for i in range(len(leaves))]
+        is_record = [i >= len(leaves) - n_records for i in range(len(leaves))]
+        if not all(map(_fits, saved, leaves, is_record)) and all(found.get(x) == y for x, y in header.items()):
+            raise ValueError("its arrays have other shapes than those of this run")
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a checkpoint, or is damaged; remove it to start anew") from error
     for name, value in header.items():
         if found.get(name) != value:
             raise ValueError(f"{path} is a checkpoint of another run: its {name} differs; remove it to start anew")
-    carry = jax.tree.unflatten(structure, map(jnp.asarray, arrays))
+    carry = jax.tree.unflatten(structure, map(jnp.asarray, saved))
     if int(carry.n_iter) > max_iter:
         raise ValueError(f"{path} is at iteration {int(carry.n_iter)}, beyond max_iter = {max_iter}")
     length = len(jax.tree.leaves(fresh.history)[0])
