@@ -43,6 +43,11 @@ class Table:
     values: Float[np.ndarray, "n d"]
     """Rows of NaN are missing."""
 
+    @property
+    def dtypes(self) -> list[np.dtype]:
+        """Of the columns."""
+        return [self.values.dtype] * len(self.columns)
+
     def to_numpy(self) -> Float[np.ndarray, "n d"]:
         """The values."""
         return self.values

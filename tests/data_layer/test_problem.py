@@ -187,7 +187,8 @@ def test_choice_covers_separate_groups():
 
 
 def test_identical_samples_are_still_distinct_anchors():
-    problem = make_problem([np.ones((10, 3))], anchors=4)
+    with pytest.warns(UserWarning, match="all samples of view 0 are identical"):
+        problem = make_problem([np.ones((10, 3))], anchors=4)
     assert len(np.unique(problem.anchors)) == 4
 
 
@@ -208,7 +209,7 @@ def test_bad_anchors_are_named(anchors, message):
     mask = np.ones((6, 2), bool)
     mask[:2, 1] = False
     with pytest.raises(ValueError, match=message):
-        make_problem([np.eye(6), np.ones((6, 2))], mask, anchors=anchors)
+        make_problem([np.eye(6), np.arange(12.0).reshape(6, 2)], mask, anchors=anchors)
 
 
 def test_all_samples_chosen_is_no_choice():

@@ -65,8 +65,8 @@ def test_default_estimator_is_order_free_and_the_published_method_is_not():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_orders": 0}, "needs n_orders >= 1"),
-        ({"n_seeds": 1}, "n_seeds >= 2"),
+        ({"n_orders": 0}, "n_orders must be at least 1, got 0"),
+        ({"n_seeds": 1}, "n_seeds must be at least 2, got 1"),
         ({"y": np.zeros(5)}, r"one class for each of the 42 samples, got shape \(5,\)"),
         ({"method": lambda views, mask, seed: np.zeros(3)}, r"labels of shape \(3,\) for 42 samples"),
     ],
@@ -117,5 +117,5 @@ def test_errors_of_the_leak_audit():
         audit_leak(DATA.views, MASK, method=jj.JPLTD(3))
     with pytest.raises(ValueError, match="hides nothing"):
         audit_leak(DATA.views, np.ones_like(MASK), method=by_observed)
-    with pytest.raises(ValueError, match="n_draws >= 1"):
+    with pytest.raises(ValueError, match="n_draws must be at least 1, got 0"):
         audit_leak(DATA.views, MASK, method=by_observed, n_draws=0)
