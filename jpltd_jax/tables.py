@@ -48,6 +48,14 @@ class Table:
         """Of the columns."""
         return [self.values.dtype] * len(self.columns)
 
+    def with_columns(self, columns: Sequence[str]) -> "Table":
+        """The table with its columns in this order, if it has them and no others; else as it is."""
+        position = {name: j for j, name in enumerate(self.columns)}
+        if len(position) != len(self.columns) or position.keys() != set(columns) or len(columns) != len(position):
+            return self
+        order = [position[name] for name in columns]
+        return Table(self.name, self.index, list(columns), self.values[:, order])
+
     def to_numpy(self) -> Float[np.ndarray, "n d"]:
         """The values."""
         return self.values
@@ -87,7 +95,7 @@ def _from_text(path: Path) -> Table:
     if not header:
         raise ValueError(f"{path} is empty")
     first = next(lines, None)
-    corner = first is None or len(first[1]) != len(header) + 1
+    corner = first is None or len(header) == 1 or len(first[1]) != len(header) + 1
     features = [cell.strip() for cell in header[corner:]]
     separator = {",": "commas", "\t": "tabs"}[DELIMITERS[path.suffix.lower()]]
     if not features:

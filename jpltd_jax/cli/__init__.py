@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from jpltd_jax.cli import audit_order, cluster, demo, sweep
+from jpltd_jax.cli import audit_order, cluster, demo, predict, sweep
 from jpltd_jax.cli.outputs import UserError
 
 __all__ = ["UserError", "main", "parser"]
 
-COMMANDS = (demo, cluster, audit_order, sweep)
+COMMANDS = (demo, cluster, predict, audit_order, sweep)
 
 
 def parser() -> argparse.ArgumentParser:

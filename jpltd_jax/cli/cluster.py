@@ -23,6 +23,7 @@ def add(commands: Any) -> None:
     cluster.add_argument(
         "--out", default="labels.csv", metavar="CSV", help="where the labels go; - is standard output (%(default)s)"
     )
+    cluster.add_argument("--save", metavar="NPZ", help="save the fitted model here, for jpltd predict")
     cluster.add_argument("--quiet", action="store_true", help="no bar of progress")
     cluster.set_defaults(run=run)
 
@@ -30,8 +31,9 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Cluster files; write labels."""
     out = output(arguments.out, stream=True)
+    saved = None if arguments.save is None else output(arguments.save, "--save", suffixes=[".npz"])
     with aside(out):
-        check_outputs(paths_of(arguments.files, arguments.labels), [out])
+        check_outputs(paths_of(arguments.files, arguments.labels), [out, saved])
         data = read(arguments.files, arguments.labels)
         n_clusters = n_clusters_of(arguments.n_clusters, data)
         check_latent_dim(arguments.latent_dim, data.views)
@@ -41,3 +43,6 @@ def run(arguments: argparse.Namespace) -> None:
         if data.labels is not None:
             print_scores(data.labels, model.labels_, "file")
         write_labels(out, model.sample_ids_.tolist(), model.labels_.tolist())
+        if saved is not None:
+            model.save(saved.path)
+            print(f"model: {saved}")

@@ -10,6 +10,7 @@ from jpltd_jax.cli.outputs import UserError
 if TYPE_CHECKING:
     import numpy as np
 
+    from jpltd_jax.estimator import JPLTD
     from jpltd_jax.tables import Table
     from jpltd_jax.views import Views
 
@@ -40,10 +41,6 @@ class Input(NamedTuple):
     """What the files hold."""
 
     views: "Views"
-    names: list[str]
-    """Of the views."""
-    tables: "list[Table] | None"
-    """As they were read; None for an archive."""
     labels: "np.ndarray | None"
     """(n,) classes; object dtype with None where a table of classes has none."""
     source: str
@@ -64,14 +61,24 @@ def paths_of(files: Sequence[str], labels: str | None = None) -> list[Path]:
     return [path for path in [*found, labels and Path(labels)] if path]
 
 
-def read(files: Sequence[str], labels: str | None = None) -> Input:
-    """Read one archive, or one table per view; and the classes, if a table of them is given."""
+def read(files: Sequence[str], labels: str | None = None, *, like: "JPLTD | None" = None) -> Input:
+    """Read one archive, or one table per view.
+
+    Parameters
+    ----------
+    files
+        Their names.
+    labels
+        A table of classes. None: those of the archive, if it has any.
+    like
+        A fitted model, whose views tables are taken for.
+    """
     tables = [_is_table(file) for file in files]
     if any(tables) and not all(tables):
         raise UserError(f"give tables only, or one archive: {files[tables.index(False)]} is no table")
     if not any(tables) and len(files) > 1:
         raise UserError("give one .npz or .mat file; several files must be tables: .csv, .tsv or .parquet")
-    data = _read_tables(files) if all(tables) else _read_archive(files[0])
+    data = _read_tables(files, like) if all(tables) else _read_archive(files[0])
     return data if labels is None else data._replace(labels=_classes(labels, data.views.ids.tolist()))
 
 
@@ -81,16 +88,36 @@ def _read_archive(file: str) -> Input:
 
     data = datasets.load(file)
     ids = None if data.ids is None else [data.ids.tolist()] * len(data.views)
-    views = read_views(data.views, data.mask, ids=ids)
-    return Input(views, [f"view{v}" for v in range(len(data.views))], None, data.labels, file)
+    return Input(read_views(data.views, data.mask, ids=ids), data.labels, file)
 
 
-def _read_tables(files: Sequence[str]) -> Input:
+def _read_tables(files: Sequence[str], like: "JPLTD | None") -> Input:
     from jpltd_jax.tables import read_tables
     from jpltd_jax.views import read_views
 
-    tables = read_tables(files)
-    return Input(read_views(tables), [table.name for table in tables], tables, None, " ".join(files))
+    tables = {table.name: table for table in read_tables(files)}
+    return Input(read_views(tables if like is None else _as_in_the_fit(tables, like)), None, " ".join(files))
+
+
+def _as_in_the_fit(tables: "dict[str, Table]", model: "JPLTD") -> "dict[str, Table]":
+    """The tables by the names of the fit, with its columns; empty ones for views that were left out."""
+    import numpy as np
+
+    from jpltd_jax.tables import Table
+
+    names = model.view_names_in_
+    if not tables.keys() <= set(names):
+        if len(tables) != len(names):
+            raise UserError(f"the model has the views {', '.join(names)}; got {', '.join(tables)}")
+        tables = dict(zip(names, tables.values(), strict=True))
+    matched = {}
+    for name, fitted, width in zip(names, model.feature_names_in_, model.n_features_in_, strict=True):
+        columns = list(map(str, fitted or range(width)))
+        if name in tables and fitted is not None:
+            matched[name] = tables[name].with_columns(columns)
+        else:
+            matched[name] = tables.get(name, Table(name, [], columns, np.empty((0, width))))
+    return {name: matched[name] for name in dict.fromkeys([*tables, *names])}
 
 
 def _classes(file: str, ids: list[object]) -> "np.ndarray":
