@@ -213,7 +213,7 @@ def read_tables(paths: Sequence[str | os.PathLike[str]]) -> list[Table]:
             present[sample] = present.get(sample, False) or not np.isnan(row[0])
     nowhere = [sample for sample, is_there in present.items() if not is_there]
     if nowhere:
-        raise ValueError(f"sample {nowhere[0]!r} is missing in all files: remove its rows")
+        raise ValueError(f"{len(nowhere)} samples are missing in all files, {nowhere[0]!r} first: remove their rows")
     return tables
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from jpltd_jax.cli import audit_order, cluster, demo, predict, sweep
-from jpltd_jax.cli.outputs import UserError
+from jpltd_jax.cli.outputs import Interrupted, UserError
 
 __all__ = ["UserError", "main", "parser"]
 
@@ -37,7 +38,9 @@ def _refuse(message: object) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; 0 is success, 2 a user's error, 130 an interrupt."""
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = parser().parse_args(given)
+    arguments.command_line = shlex.join(["jpltd", *given])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
@@ -52,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return _refuse("not enough memory; --n-anchors 500 needs much less, and so does a smaller --latent-dim")
-    except KeyboardInterrupt:
-        print("\njpltd: interrupted; nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        kept = error if isinstance(error, Interrupted) else f"{error or 'interrupted'}; nothing was written"
+        print(f"\njpltd: {kept}", file=sys.stderr)
         return 130
     return 0

@@ -13,13 +13,17 @@ from typing import IO, Any, TextIO
 
 from jpltd_jax._files import is_special, replacing
 
-__all__ = ["Output", "UserError", "aside", "check_outputs", "output", "write_labels"]
+__all__ = ["Interrupted", "Output", "UserError", "aside", "check_outputs", "output", "write_labels"]
 
 STREAMS = ("-", "/dev/stdout", "/dev/fd/1")
 
 
 class UserError(Exception):
     """Something that the person at the command line can put right."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came, and there is something to say of it."""
 
 
 @dataclass(frozen=True)

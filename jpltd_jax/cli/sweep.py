@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from jpltd_jax.cli.inputs import FILE_FORMATS, all_classes, n_clusters_of, paths_of, read, wants_progress
+from jpltd_jax.cli.inputs import FILE_FORMATS, Input, all_classes, n_clusters_of, paths_of, read, wants_progress
 from jpltd_jax.cli.options import (
     MAX_ITER,
     PAPER_LAM,
@@ -15,7 +15,7 @@ from jpltd_jax.cli.options import (
     check_latent_dim,
     config_of,
 )
-from jpltd_jax.cli.outputs import UserError, aside, check_outputs, output
+from jpltd_jax.cli.outputs import Interrupted, Output, UserError, aside, check_outputs, output
 
 __all__ = ["add", "run"]
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
         _sweep(arguments, data, out, store.path)
 
 
-def _sweep(arguments: argparse.Namespace, data: Any, out: Any, store: Path) -> None:
+def _sweep(arguments: argparse.Namespace, data: Input, out: Output, store: Path) -> None:
     import jax
 
     from jpltd_jax.problem import make_problem
@@ -65,22 +65,36 @@ def _sweep(arguments: argparse.Namespace, data: Any, out: Any, store: Path) -> N
     from jpltd_jax.sweeps.store import USABLE
 
     axes = {"lam": arguments.lam, "theta": arguments.theta, "latent_dim": arguments.latent_dim}
+    configurations = grid(axes, config=config_of(arguments.preset), max_iter=arguments.max_iter)
+    n_clusters, classes = n_clusters_of(arguments.n_clusters, data), all_classes(data)
     memory = None if arguments.memory is None else int(arguments.memory * 2**30)
-    result = sweep(
-        make_problem(data.views),
-        grid(axes, config=config_of(arguments.preset), max_iter=arguments.max_iter),
-        n_clusters=n_clusters_of(arguments.n_clusters, data),
-        y=all_classes(data),
-        key=jax.random.key(arguments.seed),
-        store=store,
-        run=Run(memory=memory, progress=wants_progress(arguments.quiet)),
-    )
+    try:
+        result = sweep(
+            make_problem(data.views),
+            configurations,
+            n_clusters=n_clusters,
+            y=classes,
+            key=jax.random.key(arguments.seed),
+            store=store,
+            run=Run(memory=memory, progress=wants_progress(arguments.quiet)),
+        )
+    except KeyboardInterrupt as error:
+        raise Interrupted(_how_to_go_on(arguments, store, len(configurations.configurations))) from error
     with out.open() as file:
         result.write_csv(file)
+    if len(result.rows) < result.total:
+        raise Interrupted(_how_to_go_on(arguments, store, result.total))
     unusable = sum(row["status"] not in USABLE for row in result.rows)
-    print(f"{len(result.rows)} of {result.total} configurations, {unusable} empty or not finite")
+    print(f"{result.total} configurations, {unusable} empty or not finite")
     if data.labels is not None and unusable < len(result.rows):
         best = result.best("accuracy")
         where = f"lam={best['lam']:g} theta={best['theta']:g} latent_dim={best['latent_dim']}"
         print(f"best accuracy {100 * best['accuracy']:.1f} % at {where} (chosen by the labels)")
     print(f"table: {out}\nrows with labels: {store}")
+
+
+def _how_to_go_on(arguments: argparse.Namespace, store: Path, total: int) -> str:
+    from jpltd_jax.sweeps.store import read_rows
+
+    stored = f"{len(read_rows(store))} of {total} configurations are stored in {store}"
+    return f"interrupted; {stored}; the same command goes on from there: {arguments.command_line}"

@@ -106,7 +106,7 @@ def test_views_are_matched_by_id_and_named_after_files(tmp_path):
 
 def test_files_that_do_not_go_together(tmp_path):
     first, second = write(tmp_path, TEXT), write(tmp_path, TEXT.replace("NA,NA", ","), "mirna.csv")
-    with pytest.raises(ValueError, match="sample 'p2' is missing in all files: remove its rows"):
+    with pytest.raises(ValueError, match="1 samples are missing in all files, 'p2' first: remove"):
         read_tables([first, second])
     with pytest.raises(ValueError, match="would both be the view 'rna': rename one"):
         read_tables([first, tmp_path / "rna.tsv"])
