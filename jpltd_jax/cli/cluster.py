@@ -5,7 +5,7 @@ from typing import Any
 
 from jpltd_jax.cli.inputs import EXAMPLE, FILE_FORMATS, n_clusters_of, paths_of, print_scores, read, wants_progress
 from jpltd_jax.cli.options import add_data, add_method, check_latent_dim, model_of
-from jpltd_jax.cli.outputs import aside, check_outputs, output, write_labels
+from jpltd_jax.cli.outputs import UserError, aside, check_outputs, output, write_labels
 
 __all__ = ["add", "run"]
 
@@ -44,5 +44,8 @@ def run(arguments: argparse.Namespace) -> None:
             print_scores(data.labels, model.labels_, "file")
         write_labels(out, model.sample_ids_.tolist(), model.labels_.tolist())
         if saved is not None:
-            model.save(saved.path)
+            try:
+                model.save(saved.path)
+            except OSError as error:
+                raise UserError(f"cannot write {saved}: {error.strerror}; the labels are in {out}") from error
             print(f"model: {saved}")
