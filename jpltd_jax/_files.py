@@ -40,8 +40,10 @@ def replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
         with temporary.open(mode, **text) as file:
             yield file
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
 
 
