@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jpltd_jax.linalg import divide, normalized, squared_distances, symmetric
+from jpltd_jax.linalg import divide, leading_eigenvectors, normalized, squared_distances, symmetric
 from jpltd_jax.problem import Problem
 from jpltd_jax.transforms import Grouped
 
@@ -319,9 +319,8 @@ def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None)
     """
     n = affinity.shape[0]
     size = min(n, (n if n <= LARGE else 500) if n_vectors is None else n_vectors)
-    values, vectors = jnp.linalg.eigh(normalized(affinity))
-    values, vectors = values[::-1], vectors[:, ::-1]
-    index = jnp.arange(n)
+    values, vectors = leading_eigenvectors(normalized(affinity), min(size + 1, n))
+    index = jnp.arange(len(values))
     apart = jnp.concatenate([jnp.array([True]), values[:-1] - values[1:] > SAME_EIGENVALUE])
     group = jax.lax.cummax(jnp.where(apart, index, 0))
     if size == n:

@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from jpltd_jax._types import Key
 from jpltd_jax.graphs import nearest_rows, reached, sparsify_rows
-from jpltd_jax.linalg import divide, normalized, ridge, squared_distances
+from jpltd_jax.linalg import divide, leading_eigenvectors, normalized, ridge, squared_distances
 from jpltd_jax.loop import Loop, Method, Solution, Status, prepare, run
 from jpltd_jax.methods import JPLTD, METHODS
 from jpltd_jax.methods.jpltd import Config, Data, Hyper, neighbours_kept, neighbours_reached
@@ -95,9 +95,16 @@ def method_of(method: Method | str) -> Method:
 
 
 @partial(jax.jit, static_argnames=("n_clusters", "power"))
-def _embed_and_group(key: Key, affinity: Float[Array, "n a"], n_clusters: int, power: int) -> tuple[Embedding, KMeans]:
-    places = embed(affinity, n_clusters, power)
-    return places, kmeans(key, places.embedding, n_clusters)
+def _embed_and_group(
+    key: Key, affinities: Float[Array, "p n a"], n_clusters: int, power: int
+) -> tuple[Embedding, KMeans]:
+    """Embedding and k-means of several affinities, one after the other."""
+
+    def one(affinity: Array) -> tuple[Embedding, KMeans]:
+        places = embed(affinity, n_clusters, power)
+        return places, kmeans(key, places.embedding, n_clusters)
+
+    return jax.lax.map(one, affinities)
 
 
 def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: int) -> Clustering:
@@ -118,19 +125,17 @@ def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: i
         return Clustering(found.labels, None, embedding, found.centers, solution, None, None)
     offered = {"": affinity} if method.affinities is None else method.affinities(data, affinity)
     names = tuple(offered)
-    group = partial(_embed_and_group, n_clusters=n_clusters, power=method.power(data))
-    made = [(offered[name], *group(key, offered[name])) for name in names]
-    judged = [None if method.judge is None else method.judge(data, found.labels) for _, _, found in made]
-    candidates, best = None, jnp.asarray(0, jnp.int32)
-    if judged[0] is not None:
-        quality = jax.tree.map(lambda *leaves: jnp.stack(leaves), *judged)
-        head_start = jnp.zeros(len(names)).at[0].set(HEAD_START)
-        best = jnp.argmax(quality.score + head_start * jnp.abs(quality.score)).astype(jnp.int32)
-        candidates = Candidates(jnp.stack([found.labels for _, _, found in made]), quality, best, names)
-    taken = made[0]
-    if len(made) > 1:
-        taken = jax.tree.map(lambda *leaves: jnp.stack(leaves)[best], *made)
-    affinity, places, found = taken
+    stacked = jnp.stack([offered[name] for name in names])
+    places, found = _embed_and_group(key, stacked, n_clusters, method.power(data))
+    best, candidates = jnp.asarray(0, jnp.int32), None
+    if method.judge is not None:
+        judged = [method.judge(data, found.labels[i]) for i in range(len(names))]
+        if judged[0] is not None:
+            quality = jax.tree.map(lambda *leaves: jnp.stack(leaves), *judged)
+            head_start = jnp.zeros(len(names)).at[0].set(HEAD_START)
+            best = jnp.argmax(quality.score + head_start * jnp.abs(quality.score)).astype(jnp.int32)
+            candidates = Candidates(found.labels, quality, best, names)
+    affinity, places, found = jax.tree.map(lambda leaf: leaf[best], (stacked, places, found))
     return Clustering(found.labels, affinity, places.embedding, found.centers, solution, places, candidates)
 
 
@@ -325,8 +330,8 @@ def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:
     (Array(1., dtype=float32), Array(0., dtype=float32))
     """
     n = affinity.shape[0]
-    values = jnp.concatenate([jnp.linalg.eigvalsh(normalized(affinity))[::-1], jnp.zeros(1, affinity.dtype)])
-    return values[n_clusters - 1] - values[n_clusters] if n_clusters < n else values[n - 1]
+    values, _ = leading_eigenvectors(normalized(affinity), min(n_clusters + 1, n))
+    return values[n_clusters - 1] - (values[n_clusters] if n_clusters < n else 0)
 
 
 def choose_lam(
