@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy.sparse import bmat, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from jpltd_jax.linalg import divide, symmetric
 from jpltd_jax.problem import Problem
 
-__all__ = ["Quality", "explained_variance", "modularity", "quality"]
+__all__ = ["Quality", "explained_variance", "modularity", "quality", "unconnected"]
 
 
 class Quality(NamedTuple):
@@ -123,3 +126,22 @@ def quality(problem: Problem, graphs: Float[Array, "m n n"], labels: Int[Array, 
     """
     members = jax.nn.one_hot(labels, n_clusters, dtype=problem.data.dtype)
     return Quality(modularity(symmetric(graphs), members), explained_variance(problem, members))
+
+
+def unconnected(mask: Bool[np.ndarray, "n m"]) -> Bool[np.ndarray, " n"]:
+    """Samples that no chain of samples with a view in common joins to the largest group of samples that are joined.
+
+    Nothing in the data compares them with the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.quality import unconnected
+    >>> mask = np.array([[True, False, False], [True, True, False], [False, True, False], [False, False, True]])
+    >>> unconnected(mask)
+    array([False, False, False,  True])
+    """
+    n = len(mask)
+    seen = csr_array(np.asarray(mask, np.int8))
+    _, groups = connected_components(bmat([[None, seen], [seen.T, None]]), directed=False)
+    return groups[:n] != np.argmax(np.bincount(groups[:n]))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 
 import jpltd_jax as jj
-from jpltd_jax.quality import explained_variance, modularity, quality
+from jpltd_jax.quality import explained_variance, modularity, quality, unconnected
 from tests.strategies import random_incomplete, seeds
 
 N, C = 12, 3
@@ -93,3 +93,21 @@ def test_batches_equal_single_calls():
     batch = jax.vmap(lambda one: quality(problem, graphs, one, C))(labels)
     for i in range(3):
         np.testing.assert_allclose(batch.score[i], quality(problem, graphs, labels[i], C).score, atol=1e-12)
+
+
+@given(seed=seeds)
+def test_unconnected_samples_are_those_that_no_walk_reaches(seed):
+    rng = np.random.default_rng(seed)
+    mask = rng.random((N, 5)) < 0.15
+    mask[np.arange(N), rng.integers(0, 5, N)] = True
+    together = (mask @ mask.T).astype(int)
+    reached = np.linalg.matrix_power(together, N) > 0
+    sizes = reached.sum(axis=1)
+    found = unconnected(mask)
+    assert (~found).sum() == sizes.max()
+    assert np.array_equal(~found, reached[np.flatnonzero(~found)[0]])
+
+
+def test_with_one_view_for_all_everything_is_connected():
+    mask = np.eye(4, dtype=bool) | np.array([True, False, False, False])
+    assert not unconnected(mask).any()
