@@ -21,9 +21,10 @@ from jpltd_jax._host import progress_line
 from jpltd_jax._types import check_count
 from jpltd_jax.loop import Loop, Method, Status
 from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED_HYPER, Config, Hyper
-from jpltd_jax.pipeline import Clustering, Model, assign, choose_lam, cluster, margins, method_of
+from jpltd_jax.pipeline import Clustering, Model, assign, cluster, margins, method_of
 from jpltd_jax.preparation import apply_preparations, prepare_views
 from jpltd_jax.problem import Problem, check_features, further_samples, make_problem
+from jpltd_jax.selection import choose_lam
 from jpltd_jax.views import Views, read_views, read_views_to_learn_from
 
 __all__ = ["JPLTD", "Clusterer"]
@@ -194,8 +195,8 @@ class JPLTD(_MultiViewClusterer):
         Number of clusters.
     lam, theta
         Weights of the low-rank and of the sparse tensor. ``lam=None`` is 0.25 with the graph transform and 5 with the
-        Fourier transform; ``lam="auto"`` picks, from :data:`jpltd_jax.pipeline.LAMS`, the value with the clearest
-        clusters by :func:`jpltd_jax.pipeline.clarity`. None of them needs labels.
+        Fourier transform; ``lam="auto"`` picks, from :data:`jpltd_jax.selection.LAMS`, the value with the clearest
+        clusters by :func:`jpltd_jax.selection.clarity`. None of them needs labels.
     max_iter, tol
         Stop after so many iterations, or when both residuals are below ``tol``. The default, 30, is early stopping, as
         in the authors' program.

@@ -26,6 +26,7 @@ LEVELS = [
     METHODS,
     ["methods"],
     ["pipeline", "sharding"],
+    ["selection"],
     ["sweeps.store"],
     ["sweeps.grid", "sweeps.trunk"],
     ["sweeps.plan"],

@@ -15,10 +15,11 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
 import jpltd_jax as jj
-from jpltd_jax import pipeline
+from jpltd_jax import selection
 from jpltd_jax._host import progress_line
-from jpltd_jax.pipeline import HEAD_START, LAMS, clarity
+from jpltd_jax.pipeline import HEAD_START
 from jpltd_jax.preparation import PREPARATIONS, prepare_views
+from jpltd_jax.selection import LAMS, clarity
 from jpltd_jax.views import read_views
 
 DATA = jj.datasets.make_blobs(1, n_samples=45, dims=(8, 12, 6), noise=0.5)
@@ -200,8 +201,8 @@ def stopped_early(est):
 
 def test_interrupt_ends_the_fit_also_between_values_of_lam(monkeypatch):
     calls = []
-    cluster = pipeline.cluster
-    monkeypatch.setattr(pipeline, "cluster", lambda *a, **k: calls.append(1) or cluster(*a, **k))
+    cluster = selection.cluster
+    monkeypatch.setattr(selection, "cluster", lambda *a, **k: calls.append(1) or cluster(*a, **k))
     with pytest.raises(KeyboardInterrupt, match="after iteration 5"):
         stopped_early(model(lam="auto")).fit(VIEWS)
     assert len(calls) == 1
