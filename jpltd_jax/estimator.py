@@ -75,7 +75,7 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
         check_count("n_clusters", self.n_clusters, len(views.ids))
         distinct = count_distinct(views, int(self.n_clusters))
         if distinct < self.n_clusters:
-            warnings.warn(f"{distinct} distinct samples cannot tell {self.n_clusters} clusters apart", stacklevel=3)
+            warnings.warn(f"fewer distinct samples ({distinct}) than clusters ({self.n_clusters})", stacklevel=3)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with self._naming_sizes(views):
             hyper, found = jax.block_until_ready(self._find(jax.random.key(seed), problem, hyper, config, method))
@@ -85,7 +85,7 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
         if status is Status.NONFINITE:
             raise FloatingPointError(f"iteration {n_iter} gave a number that is not finite")
         if status is Status.EMPTY:
-            raise ValueError(f"the learned affinity is zero with {self._why_empty(views, hyper, n_iter)}")
+            raise ValueError(f"the learned affinity is zero {self._why_empty(views, hyper, n_iter)}")
         self.labels_ = np.asarray(found.labels)
         self.affinity_ = None if found.affinity is None else np.asarray(found.affinity)
         self.embedding_ = np.asarray(found.embedding)
@@ -98,11 +98,11 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
         self.view_names_in_, self.feature_names_in_ = views.names, views.features
         n_found = len(np.unique(self.labels_))
         if n_found < self.n_clusters:
-            warnings.warn(f"found {n_found} clusters instead of {self.n_clusters}", stacklevel=3)
+            warnings.warn(f"found {n_found} of the {self.n_clusters} clusters asked for", stacklevel=3)
         return found
 
     def _why_empty(self, views: Views, hyper: Any, n_iter: int) -> str:
-        return str(hyper)
+        return f"with {hyper}"
 
     @contextlib.contextmanager
     def _naming_sizes(self, views: Views) -> Iterator[None]:
@@ -110,7 +110,7 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
         try:
             yield
         except (MemoryError, jax.errors.JaxRuntimeError) as error:
-            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
                 raise
             raise MemoryError(self._sizes(views)) from error
 
@@ -335,21 +335,21 @@ class JPLTD(_MultiViewClusterer):
 
     def _why_empty(self, views: Views, hyper: Any, n_iter: int) -> str:
         if not any(x.any() for x in views.matrices):
-            return "views that are zero everywhere"
+            return "because all views are"
         if hyper.theta == 0 and self.config.has_sparse_part:
-            return "theta=0, which leaves everything to the sparse tensor: raise theta"
+            return "with theta=0, which leaves everything to the sparse tensor: raise theta"
         if n_iter < methods.JPLTD.max_iter:
-            return f"lam={hyper.lam:g} after {n_iter} iterations: raise max_iter, or lower lam"
-        return f"lam={hyper.lam:g}: lower lam"
+            return f"with lam={hyper.lam:g} after {n_iter} iterations: raise max_iter, or lower lam"
+        return f"with lam={hyper.lam:g}: lower lam"
 
     def _sizes(self, views: Views) -> str:
-        n, anchors = len(views.ids), self.n_anchors
-        across = f"{n} x {n if anchors is None else anchors}"
-        hint = "set n_anchors, for example to 500" if anchors is None else f"lower n_anchors={anchors}"
-        return (
-            f"{super()._sizes(views)}: every view needs several arrays of {across} numbers, and of "
-            f"{n} x {self.config.latent_dim} by latent_dim={self.config.latent_dim}; {hint}"
-        )
+        n, widest = len(views.ids), max(x.shape[1] for x in views.matrices)
+        anchors, latent_dim = self.n_anchors, self.config.latent_dim
+        if latent_dim > max(n, widest):
+            hint = f"lower latent_dim={latent_dim}: the widest view has {widest} features"
+        else:
+            hint = "set n_anchors, for example to 500" if anchors is None else f"lower n_anchors={anchors}"
+        return f"{super()._sizes(views)}, n_anchors={anchors} and latent_dim={latent_dim}; {hint}"
 
     def fit(self, Xs: ViewsLike, y: None = None, *, mask: ArrayLike | None = None, ids: Any = None) -> "JPLTD":
         """Cluster the samples of ``Xs``.
