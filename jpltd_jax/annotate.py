@@ -1,12 +1,13 @@
 """Results written into the data that they come from: AnnData and MuData, recognised by what they offer."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 __all__ = ["Annotated", "Fitted", "annotate"]
 
 
+@runtime_checkable
 class Annotated(Protocol):
     """What is written to of an AnnData or a MuData."""
 
@@ -18,6 +19,7 @@ class Annotated(Protocol):
     """Ids of the samples."""
 
 
+@runtime_checkable
 class Fitted(Protocol):
     """What is read of a fitted estimator."""
 
@@ -51,10 +53,9 @@ def annotate(data: Annotated, model: Fitted, *, key: str = "jpltd") -> None:
     >>> data.obs["jpltd"].tolist(), data.obsm["X_jpltd"].tolist()
     (['1', '0'], [[0.0, 1.0], [1.0, 0.0]])
     """
-    for part in ("obs", "obsm", "obs_names"):
-        if not hasattr(data, part):
-            raise TypeError(f"data must be an AnnData or a MuData, got {type(data).__name__}")
-    if not hasattr(model, "labels_"):
+    if not isinstance(data, Annotated):
+        raise TypeError(f"data must be an AnnData or a MuData, got {type(data).__name__}")
+    if not isinstance(model, Fitted):
         raise ValueError("the model is not fitted: call fit first")
     place = {sample: i for i, sample in enumerate(model.sample_ids_.tolist())}
     unknown = [sample for sample in data.obs_names if sample not in place]

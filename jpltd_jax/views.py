@@ -235,7 +235,7 @@ def _ids_of(views: Mapping[str, Any], ids: Any) -> list[Any] | None:
     (first, own), *others = inside.items()
     for name, other in others:
         if (own is None) != (other is None):
-            kind = "an array" if own is None else f"a {type(views[first]).__name__}"
+            kind = "an array" if own is None else "a DataFrame" if _is_frame(views[first]) else "an AnnData"
             raise ValueError(
                 f"{_called(first)} is {kind} and {_called(name)} is not: give only DataFrames or none, to match the "
                 "samples"

@@ -30,7 +30,7 @@ class MuData:
 
 
 def anndata(matrix, samples, prefix="f"):
-    return AnnData(matrix, pd.Index(samples), pd.Index([f"{prefix}{j}" for j in range(matrix.shape[1])]))
+    return AnnData(matrix, pd.Index(list(samples)), pd.Index([f"{prefix}{j}" for j in range(matrix.shape[1])]))
 
 
 def mudata(**modalities):

@@ -5,6 +5,7 @@ one with the row's files, and must leave the directory as it was.
 """
 
 import functools
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +97,12 @@ def out_of_memory(**changes):
     error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 29000520002472 bytes.")
     with mock.patch.object(estimator, "cluster", side_effect=error):
         fit(VIEWS, **changes)
+
+
+def saved(save, array):
+    file = io.BytesIO()
+    save(file, array)
+    return file.getvalue()
 
 
 def constant(views, mask, seed):
@@ -424,7 +431,10 @@ ROWS = [
     Row("listed: nothing", lambda: listed({}), ValueError, ("no configuration",)),
     Row("sweep: nothing", lambda: sweep(grid=GRID._replace(configurations=[])), ValueError, ("no configuration",)),
     Row(
-        "make_problem: a wrong dtype", lambda: jj.make_problem(VIEWS, dtype="long"), ValueError, ("float32 or float64",)
+        "make_problem: a wrong dtype",
+        lambda: jj.make_problem(VIEWS, dtype="half-precision"),
+        ValueError,
+        ("float32 or float64",),
     ),
     Row("make_problem: normalize=no", lambda: jj.make_problem(VIEWS, normalize="no"), TypeError, ("True or False",)),
     Row("verbose=yes", lambda: fit(VIEWS, verbose="yes"), ValueError, ("'verbose' parameter", "'yes'")),
@@ -474,10 +484,8 @@ ROWS = [
             "empty": b"",
             "text": b"lam = 3",
             "cut off": b"PK\x03\x04" + bytes(30),
-            "one array": b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }"
-            + b" " * 59
-            + b"\n"
-            + bytes(8),
+            "one array": saved(np.save, np.ones(3)),
+            "another archive": saved(np.savez, np.ones(3)),
             "an archive without members": b"PK\x05\x06" + bytes(18),
         }.items()
     ),
