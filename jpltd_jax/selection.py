@@ -112,6 +112,7 @@ def compare_numbers_of_clusters(
         raise ValueError("to compare numbers of clusters the views' graphs are needed: give a config with a partner")
     data = prepare(JPLTD, problem, round(float(np.sqrt(wanted[0] * most))), config)
     solution = run(JPLTD, data, hyper, jax.random.key(seed))
+    assert solution.affinity is not None
     judged = replace(data, n_clusters=most)
     qualities, gaps = [], []
     for affinity in affinities(data, solution.affinity).values():

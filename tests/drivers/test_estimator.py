@@ -33,7 +33,7 @@ CONFIG = jj.Config(latent_dim=5, n_neighbors=6)
 
 
 def model(**changes):
-    return jj.JPLTD(3, **({"config": CONFIG, "random_state": 0} | changes))
+    return jj.JPLTD(**({"n_clusters": 3, "config": CONFIG, "random_state": 0} | changes))
 
 
 @pytest.fixture(scope="module")
@@ -421,3 +421,27 @@ def test_preparation_can_be_given():
 def test_fast_takes_the_late_graph():
     est = model(strategy="fast").fit(VIEWS)
     assert (list(est.candidates_), est.chosen_) == (["late"], "late")
+
+
+def test_the_number_of_clusters_is_suggested_from_the_numbers_given(fitted):
+    est = model(n_clusters=range(2, 5)).fit(VIEWS)
+    assert est.n_clusters_ == est.clusters_tried_.suggested == 3
+    assert est.clusters_tried_.counts.tolist() == [2, 3, 4]
+    np.testing.assert_array_equal(est.labels_, fitted.labels_)
+    assert (fitted.n_clusters_, fitted.clusters_tried_) == (3, None)
+    assert clone(est).n_clusters == range(2, 5)
+    with pytest.raises(ValueError, match="smallest number of clusters must be between 2 and 45, got 1"):
+        model(n_clusters=[1, 2]).fit(VIEWS)
+
+
+def test_auto_tries_as_many_clusters_as_there_are_three_samples_for():
+    assert model(n_clusters="auto").fit([x[:12] for x in DATA.views]).clusters_tried_.counts.tolist() == [2, 3, 4]
+
+
+def test_samples_that_nothing_compares_are_named(fitted):
+    assert not fitted.unconnected_.any()
+    apart = np.ones((45, 3), bool)
+    apart[:40, 2], apart[40:, :2] = False, False
+    with pytest.warns(UserWarning, match="^5 samples share no view with the others"):
+        est = model().fit(DATA.views, mask=apart)
+    assert np.flatnonzero(est.unconnected_).tolist() == list(range(40, 45))
