@@ -26,6 +26,7 @@ from jpltd_jax.pipeline import Clustering, Model, assign, cluster, margins, meth
 from jpltd_jax.preparation import apply_preparations, prepare_views
 from jpltd_jax.problem import Problem, check_features, further_samples, make_problem, warn_of_shift
 from jpltd_jax.quality import unconnected
+from jpltd_jax.saving import load_model, save_model
 from jpltd_jax.selection import NumbersOfClusters, choose_lam, compare_numbers_of_clusters
 from jpltd_jax.views import (
     Views,
@@ -468,3 +469,12 @@ class JPLTD(_MultiViewClusterer):
         views = check_features(views, self._model.dictionary)
         prepared = apply_preparations(views, self._preparations)
         return np.asarray(assign(self._model, further_samples(self._model.dictionary, prepared, normalize=False)))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to an .npz file of plain arrays, from which :meth:`load` makes an equal one."""
+        save_model(path, self)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "JPLTD":
+        """The model that :meth:`save` wrote: its labels, and what it predicts, are the same bit for bit."""
+        return load_model(path, cls)

@@ -323,15 +323,27 @@ def test_progress_is_drawn_only_when_asked(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_progress_line_counts():
+def test_progress_line_counts_from_the_first_report(monkeypatch):
+    """What comes before it, compilation, is not in the estimate; nor does a second run go on with the first one's."""
     import io
 
+    clock = [0]
+    monkeypatch.setattr("tqdm.std.time", lambda: clock[0])
     out = io.StringIO()
     show = progress_line(4, "work", out)
+    clock[0] = 1000
+    show(1, "a quarter")
+    clock[0] = 1001
     show(2, "half")
     show(4, "done")
-    assert "[##########..........] 2/4 half" in out.getvalue()
+    first, *_, last = out.getvalue().split("\r")[1:]
+    assert "1/4" in first
+    assert "00:00<?" in first
+    assert "4/4 [00:01<00:00" in last
+    assert "done" in last
     assert out.getvalue().endswith("\n")
+    show(1, "again")
+    assert "1/4" in out.getvalue().rsplit("\r", 1)[1]
 
 
 def test_whole_chain_is_one_jitted_function_over_masks_and_seeds():
