@@ -91,8 +91,7 @@ def compare_numbers_of_clusters(
     """Modularity, score and eigengap of JPLTD's partitions into so many clusters; no labels are needed.
 
     One solve, with the neighbours that suit the geometric mean of the smallest and the largest number; then for each
-    number and each graph that may be added an embedding and k-means. The graph with the better score counts. With
-    anchors, of the anchors alone.
+    number an embedding of the learned affinity plus the late graph, and k-means. With anchors, of the anchors alone.
 
     Examples
     --------
@@ -107,24 +106,19 @@ def compare_numbers_of_clusters(
     check_count("the smallest number of clusters", int(wanted[0]), problem.n_samples, least=2)
     check_count("the largest number of clusters", int(wanted[-1]), problem.n_samples)
     most = int(wanted[-1])
-    config = Config() if config is None else config
-    if config.partner is None:
-        raise ValueError("to compare numbers of clusters the views' graphs are needed: give a config with a partner")
+    config = replace(Config() if config is None else config, partner="late")
     data = prepare(JPLTD, problem, round(float(np.sqrt(wanted[0] * most))), config)
     solution = run(JPLTD, data, hyper, jax.random.key(seed))
     assert solution.affinity is not None
-    judged = replace(data, n_clusters=most)
-    qualities, gaps = [], []
-    for affinity in affinities(data, solution.affinity).values():
-        values, vectors = leading_eigenvectors(normalized(affinity), min(most + 1, problem.n_samples))
-        for count in wanted:
-            places = np.asarray(unit_rows(vectors * values**config.power * (np.arange(len(values)) < count)))
-            found = KMeans(int(count), n_init=10, random_state=seed).fit_predict(places[:, :count])
-            quality = judge(judged, jnp.asarray(found, jnp.int32))
-            assert quality is not None
-            qualities.append([float(quality.modularity), float(quality.score)])
-        padded = np.append(np.asarray(values), 0.0)
-        gaps.append(padded[wanted - 1] - padded[wanted])
-    table = np.concatenate([np.reshape(qualities, (-1, len(wanted), 2)), np.stack(gaps)[..., None]], axis=2)
-    best = table[np.argmax(table[..., 1], axis=0), np.arange(len(wanted))]
-    return NumbersOfClusters(wanted, *best.T)
+    affinity = affinities(data, solution.affinity)["late"]
+    values, vectors = leading_eigenvectors(normalized(affinity), min(most + 1, problem.n_samples))
+    judged, modularity, score = replace(data, n_clusters=most), [], []
+    for count in wanted:
+        places = np.asarray(unit_rows(vectors * values**config.power * (np.arange(len(values)) < count)))
+        found = KMeans(int(count), n_init=10, random_state=seed).fit_predict(places[:, :count])
+        quality = judge(judged, jnp.asarray(found, jnp.int32))
+        assert quality is not None
+        modularity.append(float(quality.modularity))
+        score.append(float(quality.score))
+    padded = np.append(np.asarray(values), 0.0)
+    return NumbersOfClusters(wanted, np.array(modularity), np.array(score), padded[wanted - 1] - padded[wanted])
