@@ -33,6 +33,10 @@ LEVELS = [
     ["sweeps"],
     ["estimator", "audit"],
     ["plotting"],
+    ["report.pages"],
+    ["report.drawings"],
+    ["report.audit", "report.cluster", "report.sweep"],
+    ["report"],
     ["cli"],
     ["__main__", "__init__"],
 ]
