@@ -6,12 +6,26 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")
+
+LAUNCH = """
+import fcntl, os, sys
+read, write = (fcntl.fcntl(int(one), fcntl.F_DUPFD, 10) for one in sys.argv[1:3])
+os.dup2(read, 3)
+os.dup2(write, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Chromium reads commands from file 3 and writes answers to file 4."""
+
+TIME_LIMIT = 120
+"""Seconds until a browser is ended that does not answer."""
 
 
 def find_browser():
@@ -99,16 +113,21 @@ def browser_page(program):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         read_commands, write_commands = os.pipe()
         read_answers, write_answers = os.pipe()
-        shell = f'exec "$0" "$@" 3<&{read_commands} 4>&{write_answers}'
-        arguments = ["sh", "-c", shell, program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        files = [str(read_commands), str(write_answers)]
         process = subprocess.Popen(
-            arguments, pass_fds=(read_commands, write_answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", LAUNCH, *files, program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            pass_fds=(read_commands, write_answers),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
+        too_long = threading.Timer(TIME_LIMIT, process.kill)
+        too_long.start()
         os.close(read_commands)
         os.close(write_answers)
         try:
             with os.fdopen(write_commands, "wb") as commands, os.fdopen(read_answers, "rb") as answers:
                 yield Page(commands, answers)
         finally:
+            too_long.cancel()
             process.terminate()
             process.wait(20)

@@ -72,7 +72,7 @@ def _numbers(audits: Mapping[str, OrderAudit]) -> Html:
         "The numbers",
         tag("p", None, text),
         table("Same partition", heads, rows),
-        table("Accuracy", by_order, accuracies) if known else [],
+        table("Accuracy", by_order, accuracies, stacked=True) if known else [],
     )
 
 

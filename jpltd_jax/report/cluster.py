@@ -1,6 +1,7 @@
 """The page of a fitted model."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -330,9 +331,7 @@ def _affinity(model: JPLTD, sizes: np.ndarray) -> Html:
         "that are alike. What lies outside the frames joins clusters."
     )
     if n > len(pooled):
-        caption += (
-            f" Each field is the mean over a group of about {counted(round(n / len(pooled)), 'sample')} per side."
-        )
+        caption += f" Each field is a mean over at most {math.ceil(n / len(pooled))} samples per side."
     if columns < n:
         caption += f" Two samples are alike here if they are close to the same of the {columns:,} anchors."
     return figure(drawing, "Affinity", caption)

@@ -13,13 +13,14 @@ from jpltd_jax.report.pages import Html, number, tag
 
 __all__ = ["Curve", "columns", "curves", "heat_cells", "heat_image", "key", "png", "scatter"]
 
-WIDTH = 460
+WIDTH = 460.0
 """Of every drawing, in its own units; pages scale it."""
 
 N_COLORS, N_MARKS = 8, 5
 """Classes ``k0``, ``k1``, ... of the style sheet, and the shapes in :func:`_mark`: 40 pairs."""
 
-Shape = tuple[str, dict[str, float | str]]
+Number = float | int
+Shape = tuple[str, dict[str, Number | str]]
 MARKS: tuple[Shape, ...] = (
     ("circle", {"r": 3.4}),
     ("rect", {"x": -3, "y": -3, "width": 6, "height": 6}),
@@ -34,23 +35,23 @@ class Curve(NamedTuple):
     """One line of :func:`curves`."""
 
     name: str
-    x: Sequence[float]
-    y: Sequence[float]
+    x: Sequence[Number]
+    y: Sequence[Number]
 
 
-def _svg(height: float, label: str, *content: str | list[Html]) -> Html:
-    return tag("svg", {"viewBox": f"0 0 {WIDTH} {height:g}", "role": "img", "aria-label": label}, *content)
+def _svg(height: Number, label: str, *content: str | list[Html]) -> Html:
+    return tag("svg", {"viewBox": f"0 0 {WIDTH:g} {height:g}", "role": "img", "aria-label": label}, *content)
 
 
 def _mark(cluster: int) -> Html:
     return tag(*MARKS[cluster % N_MARKS])
 
 
-def _text(x: float, y: float, text: str, anchor: str = "middle") -> Html:
+def _text(x: Number, y: Number, text: str, anchor: str = "middle") -> Html:
     return tag("text", {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor}, text)
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
+def _line(x1: Number, y1: Number, x2: Number, y2: Number, kind: str) -> Html:
     ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
     return tag("line", {name: f"{value:.1f}" for name, value in ends.items()} | {"class": kind})
 
@@ -85,7 +86,7 @@ def scatter(points: np.ndarray, clusters: np.ndarray, tips: Sequence[str], label
     return _svg(height, label, shapes, tag("g", {"class": "points"}, groups), tag("g", {"class": "names"}, names))
 
 
-def _steps(low: float, high: float) -> list[float]:
+def _steps(low: Number, high: Number) -> list[float]:
     """About five round numbers from ``low`` to ``high``."""
     raw = (high - low) / 5
     size = 10.0 ** math.floor(math.log10(raw))
@@ -103,14 +104,14 @@ def curves(
     label: str,
     *,
     log: bool = False,
-    level: tuple[str, float] | None = None,
-    marked: float | None = None,
+    level: tuple[str, Number] | None = None,
+    marked: Number | None = None,
 ) -> Html:
     """Curves over whole numbers, with a horizontal ``level`` and a vertical line where ``marked`` says."""
     height, left, right, top, bottom = 300.0, 62.0, WIDTH - 12.0, 34.0 if len(lines) > 1 else 8.0, 252.0
     change = math.log10 if log else float
 
-    def usable(y: float) -> bool:
+    def usable(y: Number) -> bool:
         return math.isfinite(y) and (y > 0 or not log)
 
     drawn = [[(x, change(y)) for x, y in zip(line.x, line.y, strict=True) if usable(y)] for line in lines]
@@ -124,7 +125,7 @@ def curves(
     if log:
         y_low, y_high = float(math.floor(y_low)), float(math.ceil(y_high))
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def place(x: Number, y: Number) -> tuple[float, float]:
         across, up = (x - x_low) / (x_high - x_low), (y - y_low) / (y_high - y_low)
         return left + 8 + across * (right - left - 16), bottom - 8 - up * (bottom - top - 16)
 
@@ -211,7 +212,7 @@ def heat_cells(
     return _svg(height, f"{names[0]} upwards, {names[1]} across", parts, frame)
 
 
-def columns(groups: Mapping[str, Mapping[str, Sequence[float]]], label: str) -> Html:
+def columns(groups: Mapping[str, Mapping[str, Sequence[Number]]], label: str) -> Html:
     """Values from 0 to 100 above the name of each group, each kind with a mark of its own."""
     height, left, top, bottom = 320.0, 46.0, 38.0, 280.0
     kinds = list(dict.fromkeys(kind for one in groups.values() for kind in one))

@@ -86,7 +86,7 @@ def shown(value: Any, most: int = LONGEST) -> str:
     return visible if len(visible) <= most else visible[: most - 1] + "…"
 
 
-def number(value: float) -> str:
+def number(value: float | int) -> str:
     """A number in three digits, whole numbers in full; a dash for NaN.
 
     Examples
@@ -100,19 +100,19 @@ def number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3g}"
 
 
-def percent(share: float, digits: int = 0) -> str:
-    """A share in percent; a dash for NaN.
+def percent(share: float | int, digits: int = 0) -> str:
+    r"""A share in percent, with a space that does not break the line; a dash for NaN.
 
     Examples
     --------
     >>> from jpltd_jax.report.pages import percent
     >>> percent(0.5), percent(0.123, digits=1)
-    ('50 %', '12.3 %')
+    ('50\xa0%', '12.3\xa0%')
     """
-    return "–" if math.isnan(share) else f"{100 * share:.{digits}f} %"
+    return "–" if math.isnan(share) else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
-def bar(share: float, text: str) -> Html:
+def bar(share: float | int, text: str) -> Html:
     """Text on a bar of this share of the width."""
     return tag("span", {"class": "bar", "style": f"--w:{100 * min(max(share, 0), 1):.1f}%"}, text)
 

@@ -43,8 +43,10 @@ class Read(HTMLParser):
         self.close()
         assert not self.open, self.open
         self.all_text = " ".join(" ".join(self.text).split())
-        self.facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
-        self.tips = [attributes["data-tip"] for _, attributes in self.elements if "data-tip" in attributes]
+        self.facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.replace("\xa0", " ")))
+        self.tips = [
+            attributes["data-tip"].replace("\xa0", " ") for _, attributes in self.elements if "data-tip" in attributes
+        ]
 
     def handle_starttag(self, tag, attributes):
         assert tag not in VOID, "void elements end themselves"
@@ -449,7 +451,7 @@ def test_opens_in_a_browser_and_hover_tells_the_id(page, model, tmp_path, width)
             )
             assert browser.value("document.getElementById('tip').hidden")
             browser.move(x, y)
-            assert browser.value("document.getElementById('tip').innerText") == expected
+            assert browser.value("document.getElementById('tip').textContent") == expected
             left, right = browser.value(
                 "(box => [box.left, box.right])(document.getElementById('tip').getBoundingClientRect())"
             )
