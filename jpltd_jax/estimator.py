@@ -443,16 +443,18 @@ class JPLTD(_MultiViewClusterer):
     def _explain(self, found: Clustering) -> None:
         self.candidates_, self.chosen_, self.support_ = {}, None, None
         if found.candidates is not None:
-            tried = jax.tree.map(np.asarray, found.candidates)
+            tried, quality = found.candidates, found.candidates.quality
             self.chosen_ = tried.names[int(tried.chosen)]
-            self.support_ = tried.best().support
-            for i, name in enumerate(tried.names):
-                one = jax.tree.map(lambda leaf, i=i: leaf[i], tried.quality)
+            self.support_ = np.asarray(tried.best().support)
+            numbers = np.asarray(quality.modularity), np.asarray(quality.explained), np.asarray(quality.score)
+            for name, labels, modularity, explained, score in zip(
+                tried.names, np.asarray(tried.labels), *numbers, strict=True
+            ):
                 self.candidates_[name] = {
-                    "labels": tried.labels[i],
-                    "modularity": float(one.modularity),
-                    "explained": float(np.mean(one.explained)),
-                    "score": float(one.score),
+                    "labels": labels,
+                    "modularity": float(modularity),
+                    "explained": float(np.mean(explained)),
+                    "score": float(score),
                 }
         self.margin_ = np.asarray(margins(found.embedding, found.centers))
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jpltd_jax.audit import OrderAudit
+from jpltd_jax.selection import NumbersOfClusters
 from jpltd_jax.sweeps.store import USABLE, SweepResult
 from jpltd_jax.views import checked_mask
 
@@ -419,37 +420,33 @@ def plot_margins(margin: Any, labels: Any, *, ax: Any = None) -> Any:
     return ax
 
 
-def plot_n_clusters(
-    tried: Mapping[int, Mapping[str, float]], chosen: int | None = None, *, axes: Any = None
-) -> tuple[Any, Any]:
-    """The label-free score and the eigengap against the number of clusters, side by side.
+def plot_n_clusters(tried: NumbersOfClusters, chosen: int | None = None, *, axes: Any = None) -> tuple[Any, Any, Any]:
+    """Modularity, the label-free score and the eigengap against the number of clusters, side by side.
 
-    ``tried`` is ``{c: {"score": ..., "eigengap": ...}}``; ``axes`` are two axes to draw on. Returns both.
+    ``tried`` is what :func:`jpltd_jax.selection.compare_numbers_of_clusters` gives, ``axes`` are three axes to draw on.
+    Returns them.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from jpltd_jax.plotting import plot_n_clusters
-    >>> tried = {2: {"score": 0.5, "eigengap": 0.1}, 3: {"score": 0.9, "eigengap": 0.4}}
-    >>> left, right = plot_n_clusters(tried, chosen=3)
-    >>> left.get_ylabel(), right.get_ylabel()
-    ('score', 'eigengap')
+    >>> from jpltd_jax.selection import NumbersOfClusters
+    >>> tried = NumbersOfClusters(np.array([2, 3]), np.array([0.3, 0.5]), np.array([0.5, 0.9]), np.array([0.1, 0.4]))
+    >>> [ax.get_ylabel() for ax in plot_n_clusters(tried, chosen=3)]
+    ['modularity', 'score', 'eigengap']
     """
-    if not tried:
-        raise ValueError("no number of clusters was tried")
-    left, right = _pyplot().subplots(1, 2, figsize=(8, 3.5), layout="constrained")[1] if axes is None else axes
-    counts = sorted(tried)
-    for ax, measure, color in ((left, "score", COLORS[0]), (right, "eigengap", COLORS[3])):
-        values = [tried[c][measure] for c in counts]
-        ax.plot(counts, values, "o-", color=color, markersize=4)
-        if not np.all(np.isnan(values)):
-            best = counts[int(np.nanargmax(values))]
-            ax.plot(best, tried[best][measure], "s", color=color, markersize=9, label=f"largest: {best}")
+    given = _pyplot().subplots(1, 3, figsize=(11, 3.5), layout="constrained")[1] if axes is None else axes
+    for ax, measure, color in zip(given, ("modularity", "score", "eigengap"), COLORS, strict=False):
+        values = getattr(tried, measure)
+        ax.plot(tried.counts, values, "o-", color=color, markersize=4)
+        best = int(np.argmax(values))
+        label = f"largest: {tried.counts[best]}"
+        ax.plot(tried.counts[best], values[best], "s", color=color, markersize=9, label=label)
         if chosen is not None:
             ax.axvline(chosen, color="0.5", linewidth=0.8, linestyle=":", label=f"taken: {chosen}")
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_xlabel("number of clusters")
         ax.set_ylabel(measure)
         ax.legend(frameon=False)
-    left.set_title("Score: larger is better")
-    right.set_title("Eigengap: larger is clearer")
-    return left, right
+    first, second, third = given
+    return first, second, third

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from jpltd_jax.estimator import JPLTD
 from jpltd_jax.loop import Status
-from jpltd_jax.pipeline import HEAD_START, LAMS
+from jpltd_jax.pipeline import HEAD_START
 from jpltd_jax.plotting import principal_plane
 from jpltd_jax.report.drawings import Curve, curves, heat_image, key, scatter
 from jpltd_jax.report.pages import (
@@ -32,11 +32,11 @@ from jpltd_jax.report.pages import (
     tag,
     versions,
 )
+from jpltd_jax.selection import LAMS, NumbersOfClusters
 from jpltd_jax.views import Views
 
 __all__ = ["cluster_report"]
 
-Tried = Mapping[int, Mapping[str, float]]
 """Score and eigengap by number of clusters."""
 
 NAMED = 3
@@ -119,18 +119,20 @@ def _what_came_in(views: Views, names: Sequence[str]) -> Html:
     )
 
 
-def _number_of_clusters(n_clusters: int, tried: Tried | None) -> list[Html]:
-    if not tried:
+def _number_of_clusters(n_clusters: int, tried: NumbersOfClusters | None) -> list[Html]:
+    if tried is None:
         return [tag("p", None, f"The number of clusters was given: {n_clusters:,}.")]
-    counts = sorted(tried)
+    counts = tried.counts.tolist()
+    measures = {"modularity": tried.modularity, "score": tried.score, "eigengap": tried.eigengap}
     drawings = []
-    for measure, better in (("score", "Larger is better."), ("eigengap", "Larger is clearer.")):
-        curve = Curve(measure, counts, [float(tried[c][measure]) for c in counts])
+    for measure, values in measures.items():
+        better = "Larger is clearer." if measure == "eigengap" else "Larger is better."
+        curve = Curve(measure, counts, values.tolist())
         title = f"{measure.capitalize()} by number of clusters"
         drawing = curves([curve], ("number of clusters", measure), title, marked=n_clusters)
         drawings.append(figure(drawing, title, f"{better} The dashed line is at the number that was taken."))
-    rows = [(str(c), f"{tried[c]['score']:.3f}", f"{tried[c]['eigengap']:.3f}") for c in counts]
-    numbers = table("Numbers of clusters that were tried", ["clusters", "score", "eigengap"], rows)
+    rows = [(str(c), *map("{:.3f}".format, values)) for c, *values in zip(counts, *measures.values(), strict=True)]
+    numbers = table("Numbers of clusters that were tried", ["clusters", *measures], rows)
     return [
         tag(
             "p",
@@ -186,7 +188,7 @@ def _candidates(model: JPLTD) -> list[Html]:
     ]
 
 
-def _what_was_chosen(model: JPLTD, names: Sequence[str], tried: Tried | None) -> Html:
+def _what_was_chosen(model: JPLTD, names: Sequence[str]) -> Html:
     preparations = [
         (shown(name), kind, PREPARATIONS.get(kind, "")) for name, kind in zip(names, model.preparation_, strict=True)
     ]
@@ -198,7 +200,7 @@ def _what_was_chosen(model: JPLTD, names: Sequence[str], tried: Tried | None) ->
     hyper = [(name, float(value), meanings.get(name, "")) for name, value in model.hyper_._asdict().items()]
     return section(
         "What was chosen, and why",
-        _number_of_clusters(model.embedding_.shape[1], tried),
+        _number_of_clusters(model.embedding_.shape[1], model.clusters_tried_),
         _candidates(model),
         table("How each view was prepared", ["view", "preparation", "what it does"], preparations, stacked=True),
         table("Hyper-parameters", ["name", "value", "what it is"], hyper),
@@ -372,9 +374,6 @@ def cluster_report(
     model: JPLTD,
     views: Views,
     *,
-    names: Sequence[str] | None = None,
-    tried: Tried | None = None,
-    unconnected: np.ndarray | None = None,
     warnings: Sequence[str] = (),
     command: str | None = None,
 ) -> str:
@@ -386,12 +385,6 @@ def cluster_report(
         Fitted on ``views``.
     views
         From :func:`jpltd_jax.views.read_views_to_learn_from`.
-    names
-        Of the views. Default: view 0, view 1, ...
-    tried
-        Numbers of clusters that were tried: ``{c: {"score": ..., "eigengap": ...}}``. Default: the number was given.
-    unconnected
-        (n,) bool, samples that no pair of views connects to the others.
     warnings
         To show at the top.
     command
@@ -403,21 +396,17 @@ def cluster_report(
     >>> from jpltd_jax.report import cluster_report
     >>> from jpltd_jax.views import read_views_to_learn_from
     >>> views = read_views_to_learn_from(jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8)).views)
-    >>> page = cluster_report(jj.JPLTD(n_clusters=3, random_state=0).fit(views), views, names=["rna", "protein"])
+    >>> page = cluster_report(jj.JPLTD(n_clusters=3, random_state=0).fit(views), views)
     >>> "<h1>30 samples in 3 clusters</h1>" in page
     True
     """
     check_is_fitted(model)
     n, m = views.mask.shape
+    named = list(model.view_names_in_)
     if not np.array_equal(model.sample_ids_, views.ids):
         raise ValueError("views must hold the samples that the model was fitted on, in the same order")
-    named = [f"view {v}" for v in range(m)] if names is None else list(names)
-    if len(named) != m:
-        raise ValueError(f"names must hold one for each of the {m} views, got {len(named)}")
-    if unconnected is not None and np.shape(unconnected) != (n,):
-        raise ValueError(f"unconnected must hold one bool for each of the {n} samples, got {np.shape(unconnected)}")
     sizes = np.bincount(model.labels_, minlength=model.embedding_.shape[1])
-    alone = views.ids[:0] if unconnected is None else views.ids[np.asarray(unconnected, bool)]
+    alone = views.ids[model.unconnected_]
     complete = int(views.mask.all(axis=1).sum())
     content = [
         facts(
@@ -431,7 +420,7 @@ def cluster_report(
         ),
         notes([*warnings, *_remarks(views, named, sizes, alone)]),
         _what_came_in(views, named),
-        _what_was_chosen(model, named, tried),
+        _what_was_chosen(model, named),
         _clusters(model, named, sizes),
         section("Pictures", tag("div", {"class": "figures"}, _embedding(model), _affinity(model, sizes))),
         _convergence(model),

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jpltd_jax._host import replacing
+from jpltd_jax._files import replacing
 
 __all__ = [
     "SHORT",

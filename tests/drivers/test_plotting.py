@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 from jpltd_jax import plotting
 from jpltd_jax.audit import OrderAudit
 from jpltd_jax.methods.jpltd import Residuals
+from jpltd_jax.selection import NumbersOfClusters
 from jpltd_jax.sweeps import SweepResult
 
 
@@ -183,20 +184,18 @@ def test_margins_fall_from_left_to_right():
         plotting.plot_margins([0.2], [0, 1])
 
 
-def test_numbers_of_clusters_are_in_order_and_the_largest_is_marked():
-    nan = float("nan")
-    tried = {4: {"score": 0.7, "eigengap": nan}, 2: {"score": 0.5, "eigengap": 0.3}, 3: {"score": 0.9, "eigengap": 0.1}}
-    left, right = plotting.plot_n_clusters(tried, 3)
-    assert left.lines[0].get_xdata().tolist() == [2, 3, 4]
-    assert left.lines[0].get_ydata().tolist() == [0.5, 0.9, 0.7]
-    np.testing.assert_array_equal(right.lines[0].get_ydata(), [0.3, 0.1, nan])
-    legends = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in (left, right)]
-    assert legends == [["largest: 3", "taken: 3"], ["largest: 2", "taken: 3"]]
-    assert all(tick == int(tick) for tick in left.get_xticks())
-    _, given = plt.subplots(1, 2)
+def test_the_largest_of_each_measure_is_marked():
+    columns = [[2, 3, 4], [0.1, 0.4, 0.3], [0.5, 0.9, 0.7], [0.3, 0.1, 0.2]]
+    tried = NumbersOfClusters(*map(np.array, columns))
+    axes = plotting.plot_n_clusters(tried, 3)
+    for ax, values in zip(axes, columns[1:], strict=True):
+        assert ax.lines[0].get_xdata().tolist() == [2, 3, 4]
+        assert ax.lines[0].get_ydata().tolist() == values
+    legends = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in axes]
+    assert legends == [["largest: 3", "taken: 3"], ["largest: 3", "taken: 3"], ["largest: 2", "taken: 3"]]
+    assert all(tick == int(tick) for tick in axes[0].get_xticks())
+    _, given = plt.subplots(1, 3)
     assert plotting.plot_n_clusters(tried, axes=given) == tuple(given)
-    with pytest.raises(ValueError, match="no number"):
-        plotting.plot_n_clusters({})
 
 
 def test_plane_keeps_distances_of_points_in_a_plane_and_pads_a_line():

@@ -17,6 +17,7 @@ from jpltd_jax.audit import OrderAudit
 from jpltd_jax.methods.jpltd import Residuals
 from jpltd_jax.report import audit_report, cluster_report, sweep_report, write
 from jpltd_jax.report.drawings import png
+from jpltd_jax.selection import NumbersOfClusters
 from jpltd_jax.sweeps import SweepResult
 from jpltd_jax.views import Views, read_views_to_learn_from
 from tests.browser import browser_page, find_browser
@@ -90,7 +91,8 @@ def views():
     matrices = [view.copy() for view in data.views]
     matrices[0][:10] = NAN
     matrices[1][25:] = NAN
-    return read_views_to_learn_from(matrices, ids=[names_of(30)] * 2)
+    names = ["rna <b>", 'the "protein"']
+    return read_views_to_learn_from(dict(zip(names, matrices, strict=True)), ids=[names_of(30)] * 2)
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +103,7 @@ def model(views):
 
 @pytest.fixture(scope="module")
 def page(model, views):
-    return cluster_report(
-        model,
-        views,
-        names=["rna <b>", 'the "protein"'],
-        warnings=["<i>odd</i>"],
-        command="jpltd cluster a.csv && b.csv",
-    )
+    return cluster_report(model, views, warnings=["<i>odd</i>"], command="jpltd cluster a.csv && b.csv")
 
 
 def invented(n, c, *, n_columns=None, seed=0):
@@ -120,14 +116,15 @@ def invented(n, c, *, n_columns=None, seed=0):
     model.affinity_ = rng.uniform(size=(n, n if n_columns is None else n_columns)).astype(np.float32)
     if n_columns is None:
         model.affinity_ += model.affinity_.T
-    model.sample_ids_ = np.arange(n)
+    model.sample_ids_, model.view_names_in_ = np.arange(n), ("a", "b")
+    model.clusters_tried_, model.unconnected_ = None, np.zeros(n, bool)
     model.preparation_ = ["unit", "root"]
     model.candidates_, model.chosen_, model.support_ = {}, None, None
     model.hyper_, model.status_, model.n_iter_ = jj.Hyper(), jj.Status.CONVERGED, 4
     model.history_ = Residuals(np.array([1, 0.1, 1e-3, 1e-7, NAN]), np.array([0.5, 0.0, 1e-4, 1e-8, NAN]))
     mask = np.ones((n, 2), bool)
     mask[: n // 3, 0] = False
-    return model, Views([np.zeros((n, 3)), np.zeros((n, 2))], mask, model.sample_ids_)
+    return model, Views([np.zeros((n, 3)), np.zeros((n, 2))], mask, model.sample_ids_, ("a", "b"), (None, None))
 
 
 def heat_levels(page):
@@ -242,7 +239,8 @@ def test_a_model_without_candidates_and_its_odd_clusters():
     model.labels_[model.labels_ == 3] = 0
     model.labels_[model.labels_ == 2] = 0
     model.labels_[7] = 2
-    found = Read(cluster_report(model, views, unconnected=np.arange(20) == 11))
+    model.unconnected_[11] = True
+    found = Read(cluster_report(model, views))
     assert "There were no candidates" in found.all_text
     assert "does not tell how strongly each view supports" in found.all_text
     assert "1 cluster got no sample: the data have fewer clusters than 4." in found.all_text
@@ -257,17 +255,22 @@ def test_a_model_without_candidates_and_its_odd_clusters():
 def test_views_without_a_common_sample_are_told():
     model, views = invented(12, 3)
     mask = np.arange(12)[:, None] % 2 == [0, 1]
-    found = Read(cluster_report(model, views._replace(mask=mask), names=["a", "b"]))
+    found = Read(cluster_report(model, views._replace(mask=mask)))
     assert "The views a (0, 2, 4, …) and b (1, 3, 5, …) share no sample." in found.all_text
 
 
 def test_number_of_clusters_that_was_searched_for():
     model, views = invented(12, 3)
-    tried = {c: {"score": 1 / c, "eigengap": c / 10} for c in (4, 2, 3)}
-    found = Read(cluster_report(model, views, tried=tried))
+    counts = np.arange(2, 5)
+    model.clusters_tried_ = NumbersOfClusters(counts, counts / 20, 1 / counts, counts / 10)
+    found = Read(cluster_report(model, views))
     assert "2 to 4 clusters were tried, and 3 taken." in found.all_text
     rows = found.tables["Numbers of clusters that were tried"][1:]
-    assert rows == [["2", "0.500", "0.200"], ["3", "0.333", "0.300"], ["4", "0.250", "0.400"]]
+    assert rows == [
+        ["2", "0.100", "0.500", "0.200"],
+        ["3", "0.150", "0.333", "0.300"],
+        ["4", "0.200", "0.250", "0.400"],
+    ]
     assert "score, number of clusters 4: 0.25" in found.tips
 
 
@@ -329,10 +332,6 @@ def test_image_has_the_colours_of_its_palette():
 def test_wrong_companions_are_refused(model, views):
     with pytest.raises(ValueError, match="samples that the model was fitted on"):
         cluster_report(model, views._replace(ids=views.ids[::-1]))
-    with pytest.raises(ValueError, match="each of the 2 views, got 1"):
-        cluster_report(model, views, names=["rna"])
-    with pytest.raises(ValueError, match="each of the 30 samples, got"):
-        cluster_report(model, views, unconnected=np.zeros(3, bool))
 
 
 GRID = jj.grid({"lam": [1.0, 0.1], "theta": [0.1, 0.5], "latent_dim": [5, 6]})
