@@ -222,6 +222,8 @@ def sweep(
     """
     n, method = problem.n_samples, grid.method
     check_count("n_clusters", n_clusters, n)
+    if problem.mesh is not None:
+        raise ValueError("a sweep spreads configurations over devices: give it the problem that is not sharded")
     hidden, classes = _checked_masks(masks, grid, n, problem.n_views), _checked_classes(y, n)
     parameters = grid.parameters()
     raw_key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
