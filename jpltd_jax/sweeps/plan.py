@@ -41,7 +41,7 @@ class Run:
         Whether to draw a line of progress on standard error.
     shard
         (i, k): worker i of k takes configurations i, i + k, i + 2k and so on. For workers that know nothing of each
-        other; each has its own file of the store, and :func:`jpltd_jax.sweeps.merge_stores` puts them together.
+        other. Each has its own file of the store; :func:`jpltd_jax.sweeps.store.merge_stores` puts them together.
 
     Examples
     --------
