@@ -49,7 +49,7 @@ from jpltd_jax.prox import shrink_columns, stiefel, tubal_shrink
 from jpltd_jax.quality import Quality, quality
 from jpltd_jax.spectral import affinity
 from jpltd_jax.tensor import tensor_nuclear_norm
-from jpltd_jax.transforms import Fourier, Transform
+from jpltd_jax.transforms import Fourier, Sharded, Transform
 
 __all__ = [
     "FAST",
@@ -277,6 +277,8 @@ def prepare(problem: Problem, n_clusters: int, config: Config) -> Data:
     if config.transform == "graph":
         graph = consensus_graph(problem.dictionary, config.n_neighbors, share) if late is None else late
         transform = graph_transform(graph, config.n_vectors)
+    if problem.mesh is not None:
+        transform = Sharded(transform, problem.mesh)
     if config.partner == "completed":
         late = None
     return Data(problem, transform, None, graphs, late, completed, config, n_clusters)
@@ -319,7 +321,8 @@ def init(key: Key, data: Data, hyper: Hyper) -> State:
     else:
         projection = jnp.broadcast_to(jnp.eye(r, dtype=dtype), (m, r, r))
     a = data.problem.dictionary.n_samples
-    large, small = jnp.zeros((m, n, a), dtype), jnp.zeros((m, projection.shape[1], n), dtype)
+    large = data.problem.spread(jnp.zeros((m, n, a), dtype), axis=1)
+    small = data.problem.spread(jnp.zeros((m, projection.shape[1], n), dtype), axis=2)
     return State(projection, large, small, large, large, small, large, jnp.asarray(hyper.rho, dtype))
 
 
