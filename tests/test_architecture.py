@@ -19,7 +19,7 @@ METHODS = sorted(f"methods.{path.stem}" for path in (PACKAGE / "methods").glob("
 
 LEVELS = [
     ["_types", "_host", "_files"],
-    ["_archive"],
+    ["_archive", "_matlab"],
     ["linalg", "transforms"],
     ["tensor", "prox", "optimality"],
     ["views"],
