@@ -23,7 +23,7 @@ LAYERS = {
     "Iteration": ["loop"],
     "Clustering": ["graphs", "spectral", "metrics", "preparation", "quality"],
     "Methods": ["Methods <../methods/index>"],
-    "Drivers": ["pipeline", "sharding", "sweeps", "estimator", "audit", "plotting"],
+    "Drivers": ["pipeline", "sharding", "sweeps", "estimator", "annotate", "audit", "plotting"],
 }
 """Modules by layer. The build warns of a module that is in none."""
 

@@ -1,10 +1,13 @@
 """Types and checks that every module may use."""
 
-from typing import get_args
+from numbers import Integral
+from typing import Any, get_args
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-__all__ = ["Key", "Scalar", "check_choice", "check_count"]
+__all__ = ["Key", "Scalar", "check_choice", "check_count", "check_key"]
 
 Scalar = Float[Array, ""] | float
 """A number, or a traced array without axes."""
@@ -29,7 +32,7 @@ def check_choice(name: str, value: object, choices: object) -> None:
 
 
 def check_count(name: str, value: int, most: float | int = float("inf"), *, least: int = 1) -> None:
-    """Raise unless ``value`` lies between ``least`` and ``most``.
+    """Raise unless ``value`` is an integer between ``least`` and ``most``.
 
     Examples
     --------
@@ -38,6 +41,25 @@ def check_count(name: str, value: int, most: float | int = float("inf"), *, leas
     Traceback (most recent call last):
     ValueError: n_neighbors must be at least 1, got 0
     """
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
     if not least <= value <= most:
         allowed = f"at least {least}" if most == float("inf") else f"between {least} and {most}"
         raise ValueError(f"{name} must be {allowed}, got {value}")
+
+
+def check_key(key: Any) -> None:
+    """Raise unless ``key`` is one key of ``jax.random``, typed or raw.
+
+    Examples
+    --------
+    >>> from jpltd_jax._types import check_key
+    >>> check_key(0)
+    Traceback (most recent call last):
+    TypeError: key must be a key of JAX, like jax.random.key(0), got 0
+    """
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed and getattr(key, "dtype", None) != jnp.uint32:
+        raise TypeError(f"key must be a key of JAX, like jax.random.key(0), got {key!r}")
+    if key.ndim != (0 if typed else 1):
+        raise ValueError(f"key must be one key, got an array of shape {key.shape}; use jax.vmap for several")

@@ -4,7 +4,7 @@ Benchmark files are sorted by class. A method that looks at the sample index, as
 it, can read the classes off the order; on data whose classes nobody knows it cannot.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ from jaxtyping import ArrayLike
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
+from jpltd_jax._types import check_count
 from jpltd_jax.metrics import accuracy
-from jpltd_jax.views import as_matrix, checked_mask, read_views_to_learn_from
+from jpltd_jax.views import ViewsLike, classes_of, read_views_to_learn_from, read_with_hidden
 
 __all__ = ["LeakAudit", "OrderAudit", "as_method", "audit_leak", "audit_order"]
 
@@ -66,6 +67,11 @@ def as_method(method: Any) -> Method:
     The clusterer gets the list of views with rows of NaN for what is missing.
     """
     if not hasattr(method, "fit_predict"):
+        if not callable(method):
+            raise TypeError(
+                "method must be a function (views, mask, seed) -> labels, or an estimator with fit_predict; "
+                f"got {method!r}"
+            )
         return method
 
     def run(views: list[np.ndarray], mask: np.ndarray, seed: int) -> ArrayLike:
@@ -78,7 +84,7 @@ def as_method(method: Any) -> Method:
 
 
 def audit_order(
-    views: Sequence[Any],
+    views: ViewsLike,
     mask: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
@@ -94,7 +100,8 @@ def audit_order(
     views, mask
         As for :func:`jpltd_jax.make_problem`.
     y
-        Classes, for the accuracies and the sorted order; the verdict does not need them.
+        Classes, for the accuracies and the sorted order; the verdict does not need them. If the views have sample ids,
+        a Series is matched by its index; all else goes in the order in which the ids first appear.
     method
         A function (views, mask, seed) -> labels, or an estimator with ``fit_predict``.
     n_orders
@@ -118,14 +125,13 @@ def audit_order(
     same partition with another seed    1.00
     This method DEPENDS on the order of the samples.
     """
-    if n_orders < 1 or n_seeds < 2:
-        raise ValueError(f"needs n_orders >= 1 and n_seeds >= 2, got {n_orders} and {n_seeds}")
-    matrices, present, _ = read_views_to_learn_from(views, mask)
-    n = len(present)
-    classes = None if y is None else np.asarray(y)
-    if classes is not None and classes.shape != (n,):
-        raise ValueError(f"y must hold one class for each of the {n} samples, got shape {classes.shape}")
+    check_count("n_orders", n_orders)
+    check_count("n_seeds", n_seeds, least=2)
     run = as_method(method)
+    read = read_views_to_learn_from(views, mask)
+    matrices, present = read.matrices, read.mask
+    n = len(present)
+    classes = None if y is None else classes_of(y, read)
 
     def partition(order: np.ndarray, seed: int) -> np.ndarray:
         """Labels in file order of a run on the reordered samples."""
@@ -184,7 +190,7 @@ class LeakAudit(NamedTuple):
 
 
 def audit_leak(
-    views: Sequence[Any], mask: ArrayLike, *, method: Callable[..., Any], n_draws: int = 3, seed: int = 0
+    views: ViewsLike, mask: ArrayLike, *, method: Callable[..., Any], n_draws: int = 3, seed: int = 0
 ) -> LeakAudit:
     """Replace the hidden values by noise and by 1e30 and see whether the partition changes.
 
@@ -214,10 +220,13 @@ def audit_leak(
     """
     if hasattr(method, "fit_predict"):
         raise TypeError("an estimator gets rows of NaN, not the hidden values: give a function (views, mask, seed)")
-    if n_draws < 1:
-        raise ValueError(f"needs n_draws >= 1, got {n_draws}")
-    matrices = [as_matrix(view, v).astype(float) for v, view in enumerate(views)]
-    present = checked_mask(mask, len(matrices[0]), len(matrices))
+    check_count("n_draws", n_draws)
+    if not callable(method):
+        raise TypeError(f"method must be a function (views, mask, seed) -> labels, got {method!r}")
+    if mask is None:
+        raise ValueError("mask is None: it must say which values the method may not look at")
+    read, given_views = read_with_hidden(views, mask)
+    matrices, present = [x.astype(float) for x in given_views], read.mask
     if present.all():
         raise ValueError("the mask hides nothing")
     rng = np.random.default_rng(seed)

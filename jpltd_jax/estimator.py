@@ -1,7 +1,8 @@
 """scikit-learn estimators: a list of views in, labels out."""
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
@@ -23,8 +24,16 @@ from jpltd_jax.loop import Loop, Method, Status
 from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED_HYPER, Config, Hyper
 from jpltd_jax.pipeline import Clustering, Model, assign, choose_lam, cluster, margins, method_of
 from jpltd_jax.preparation import apply_preparations, prepare_views
-from jpltd_jax.problem import Problem, check_features, further_samples, make_problem
-from jpltd_jax.views import Views, read_views, read_views_to_learn_from
+from jpltd_jax.problem import Problem, check_features, further_samples, make_problem, warn_of_shift
+from jpltd_jax.views import (
+    Views,
+    ViewsLike,
+    count_distinct,
+    match_views,
+    read_views,
+    read_views_to_learn_from,
+    warn_of_nothing_to_learn,
+)
 
 __all__ = ["JPLTD", "Clusterer"]
 
@@ -42,7 +51,7 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
     max_iter: int | None
     checkpoint: str | PathLike[str] | None
     random_state: Any
-    verbose: bool
+    verbose: bool | int
 
     def _loop(self, method: Method, note: str) -> Loop:
         max_iter = method.max_iter if self.max_iter is None else int(self.max_iter)
@@ -64,15 +73,19 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
 
     def _cluster(self, views: Views, problem: Problem, hyper: Any, config: Any, method: Method) -> Clustering:
         check_count("n_clusters", self.n_clusters, len(views.ids))
+        distinct = count_distinct(views, int(self.n_clusters))
+        if distinct < self.n_clusters:
+            warnings.warn(f"fewer distinct samples ({distinct}) than clusters ({self.n_clusters})", stacklevel=3)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        hyper, found = self._find(jax.random.key(seed), problem, hyper, config, method)
+        with self._naming_sizes(views):
+            hyper, found = jax.block_until_ready(self._find(jax.random.key(seed), problem, hyper, config, method))
         status, n_iter = found.solution.status, int(found.solution.n_iter)
         if status is Status.RUNNING:
             raise KeyboardInterrupt(f"interrupted after iteration {n_iter}")
         if status is Status.NONFINITE:
             raise FloatingPointError(f"iteration {n_iter} gave a number that is not finite")
         if status is Status.EMPTY:
-            raise ValueError(self._why_empty(hyper))
+            raise ValueError(f"the learned affinity is zero {self._why_empty(views, hyper, n_iter)}")
         self.labels_ = np.asarray(found.labels)
         self.affinity_ = None if found.affinity is None else np.asarray(found.affinity)
         self.embedding_ = np.asarray(found.embedding)
@@ -82,13 +95,30 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
         self.hyper_ = hyper
         self.sample_ids_ = views.ids
         self.n_features_in_ = [int(matrix.shape[1]) for matrix in views.matrices]
+        self.view_names_in_, self.feature_names_in_ = views.names, views.features
+        n_found = len(np.unique(self.labels_))
+        if n_found < self.n_clusters:
+            warnings.warn(f"found {n_found} of the {self.n_clusters} clusters asked for", stacklevel=3)
         return found
 
-    def _why_empty(self, hyper: Any) -> str:
-        return f"the learned affinity is zero with {hyper}"
+    def _why_empty(self, views: Views, hyper: Any, n_iter: int) -> str:
+        return f"with {hyper}"
+
+    @contextlib.contextmanager
+    def _naming_sizes(self, views: Views) -> Iterator[None]:
+        """Turn JAX's error of memory into one that says what took it, and what helps."""
+        try:
+            yield
+        except (MemoryError, jax.errors.JaxRuntimeError) as error:
+            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
+                raise
+            raise MemoryError(self._sizes(views)) from error
+
+    def _sizes(self, views: Views) -> str:
+        return f"out of memory with {len(views.ids)} samples in {len(views.names)} views"
 
     def fit_predict(
-        self, Xs: Sequence[Any], y: None = None, *, mask: ArrayLike | None = None, ids: Sequence[Any] | None = None
+        self, Xs: ViewsLike, y: None = None, *, mask: ArrayLike | None = None, ids: Any = None
     ) -> np.ndarray:
         """Cluster the samples of ``Xs`` and return their labels; see :meth:`fit`."""
         return self.fit(Xs, y, mask=mask, ids=ids).labels_
@@ -125,6 +155,8 @@ class Clusterer(_MultiViewClusterer):
     hyper_ : the hyper-parameters used
     sample_ids_ : (n,) array, whose label each one is; 0..n-1 for views without ids
     n_features_in_ : list of int, the width of each view
+    view_names_in_ : tuple of str, the names of the views; "view 0", "view 1", ... for a list
+    feature_names_in_ : tuple, for each view a tuple of the names of its features, None where it has none
 
     Examples
     --------
@@ -143,7 +175,7 @@ class Clusterer(_MultiViewClusterer):
         "max_iter": [POSITIVE, None],
         "checkpoint": [str, PathLike, None],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -156,7 +188,7 @@ class Clusterer(_MultiViewClusterer):
         max_iter: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
         random_state: Any = None,
-        verbose: bool = False,
+        verbose: bool | int = False,
     ) -> None:
         self.method = method
         self.n_clusters = n_clusters
@@ -167,9 +199,7 @@ class Clusterer(_MultiViewClusterer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self, Xs: Sequence[Any], y: None = None, *, mask: ArrayLike | None = None, ids: Sequence[Any] | None = None
-    ) -> "Clusterer":
+    def fit(self, Xs: ViewsLike, y: None = None, *, mask: ArrayLike | None = None, ids: Any = None) -> "Clusterer":
         """Cluster the samples of ``Xs``; arguments as of :meth:`jpltd_jax.JPLTD.fit`."""
         self._validate_params()
         method = method_of(self.method)
@@ -238,6 +268,8 @@ class JPLTD(_MultiViewClusterer):
     hyper_ : :class:`jpltd_jax.Hyper`, the values used
     sample_ids_ : (n,) array, whose label each one is; 0..n-1 for views without ids
     n_features_in_ : list of int, the width of each view
+    view_names_in_ : tuple of str, the names of the views; "view 0", "view 1", ... for a list
+    feature_names_in_ : tuple, for each view a tuple of the names of its features, None where it has none
 
     Examples
     --------
@@ -262,7 +294,7 @@ class JPLTD(_MultiViewClusterer):
         "n_anchors": [POSITIVE, None],
         "checkpoint": [str, PathLike, None],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -279,7 +311,7 @@ class JPLTD(_MultiViewClusterer):
         n_anchors: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
         random_state: Any = None,
-        verbose: bool = False,
+        verbose: bool | int = False,
     ) -> None:
         self.n_clusters = n_clusters
         self.lam = lam
@@ -301,25 +333,39 @@ class JPLTD(_MultiViewClusterer):
             return super()._find(key, problem, hyper, config, method)
         return choose_lam(key, problem, hyper, int(self.n_clusters), config, loop=self._loop(method, "lam auto"))
 
-    def _why_empty(self, hyper: Any) -> str:
-        return f"the learned affinity is zero with lam={hyper.lam:g}: lower lam"
+    def _why_empty(self, views: Views, hyper: Any, n_iter: int) -> str:
+        if not any(x.any() for x in views.matrices):
+            return "because all views are"
+        if hyper.theta == 0 and self.config.has_sparse_part:
+            return "with theta=0, which leaves everything to the sparse tensor: raise theta"
+        if n_iter < methods.JPLTD.max_iter:
+            return f"with lam={hyper.lam:g} after {n_iter} iterations: raise max_iter, or lower lam"
+        return f"with lam={hyper.lam:g}: lower lam"
 
-    def fit(
-        self, Xs: Sequence[Any], y: None = None, *, mask: ArrayLike | None = None, ids: Sequence[Any] | None = None
-    ) -> "JPLTD":
+    def _sizes(self, views: Views) -> str:
+        n, widest = len(views.ids), max(x.shape[1] for x in views.matrices)
+        anchors, latent_dim = self.n_anchors, self.config.latent_dim
+        if latent_dim > max(n, widest):
+            hint = f"lower latent_dim={latent_dim}: the widest view has {widest} features"
+        else:
+            hint = "set n_anchors, for example to 500" if anchors is None else f"lower n_anchors={anchors}"
+        return f"{super()._sizes(views)}, n_anchors={anchors} and latent_dim={latent_dim}; {hint}"
+
+    def fit(self, Xs: ViewsLike, y: None = None, *, mask: ArrayLike | None = None, ids: Any = None) -> "JPLTD":
         """Cluster the samples of ``Xs``.
 
         Parameters
         ----------
         Xs
-            List of views, samples as rows: arrays, sparse matrices or DataFrames. A row of NaN is a missing view.
-            DataFrames are matched by their index; a sample that a view's index lacks is missing in that view.
+            List of views, or a dictionary of them by name, samples as rows: arrays, sparse matrices or DataFrames. A
+            row of NaN is a missing view. DataFrames are matched by their index; a sample that a view's index lacks is
+            missing in that view. Or a MuData: a sample that a modality lacks is missing there.
         y
             Not used.
         mask
             (n, m) bool, True where observed.
         ids
-            For arrays: one sequence of sample ids per view, to match the samples by.
+            For arrays: one sequence of sample ids per view, in a list or by the names of the views.
         """
         self._validate_params()
         if self.lam == "auto" and self.checkpoint is not None:
@@ -332,7 +378,10 @@ class JPLTD(_MultiViewClusterer):
         if self.strategy == "fast" and config.partner is not None:
             config = replace(config, partner="late")
         views = read_views_to_learn_from(Xs, mask, ids=ids)
-        prepared, self._preparations = prepare_views(views, self._wanted_preparation(len(views.matrices)))
+        warn_of_nothing_to_learn(views)
+        with self._naming_sizes(views):
+            prepared, self._preparations = prepare_views(views, self._wanted_preparation(len(views.matrices)))
+        warn_of_shift(views, [v for v, made in enumerate(self._preparations) if made.name in ("unit", "root")])
         problem = make_problem(prepared, normalize=False, anchors=anchors)
         found = self._cluster(views, problem, hyper, config, methods.JPLTD)
         self._model = Model.of(problem, config, found)
@@ -369,14 +418,16 @@ class JPLTD(_MultiViewClusterer):
                 }
         self.margin_ = np.asarray(margins(found.embedding, found.centers))
 
-    def predict(self, Xs: Sequence[Any], *, mask: ArrayLike | None = None) -> np.ndarray:
+    def predict(self, Xs: ViewsLike, *, mask: ArrayLike | None = None, ids: Any = None) -> np.ndarray:
         """Labels of samples that the model was not fitted on; each needs one of the views, whichever.
 
         They are projected, represented by the fitted samples (or anchors) and placed in their embedding; nothing is
         learned from them, and one sample's label does not depend on the others. DataFrames are matched by their index,
-        and labels come in the order in which the ids first appear.
+        and labels come in the order in which the ids first appear. Views that are given by name must have the names of
+        the fit, in any order; features that have names must be those of the fit in the same order, as in scikit-learn.
         """
         check_is_fitted(self)
-        views = check_features(read_views(Xs, mask), self._model.dictionary)
+        views = match_views(read_views(Xs, mask, ids=ids), self.view_names_in_, self.feature_names_in_)
+        views = check_features(views, self._model.dictionary)
         prepared = apply_preparations(views, self._preparations)
         return np.asarray(assign(self._model, further_samples(self._model.dictionary, prepared, normalize=False)))

@@ -85,7 +85,7 @@ def neighbor_counts(problem: Problem, n_neighbors: int, share: float) -> Int[Arr
     --------
     >>> import numpy as np
     >>> import jpltd_jax as jj
-    >>> views = [np.arange(40.0)[:, None]] * 2
+    >>> views = [np.arange(1.0, 41.0)[:, None]] * 2
     >>> problem = jj.make_problem(views, np.arange(40)[:, None] < [40, 10])
     >>> jj.graphs.neighbor_counts(problem, 3, 0.1)
     Array([4, 3], dtype=int32)
@@ -176,7 +176,7 @@ def completed(problem: Problem, graph: Float[Array, "n n"]) -> Float[Array, "n f
     >>> import numpy as np
     >>> import jpltd_jax as jj
     >>> x = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [np.nan, np.nan]])
-    >>> problem = jj.make_problem([x, np.ones((4, 1))])
+    >>> problem = jj.make_problem([x, np.arange(4.0)[:, None]])
     >>> graph = np.zeros((4, 4), "float32"); graph[3, 2] = 1
     >>> [round(float(value), 3) for value in jj.graphs.completed(problem, graph)[:, 0]]
     [0.632, 0.632, -1.265, -1.265]

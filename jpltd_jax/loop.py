@@ -8,6 +8,7 @@ which the host reports, saves and looks for Ctrl-C. The loop knows nothing of an
 import contextlib
 import json
 import math
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jpltd_jax._host import deferred_interrupt, fingerprint, replacing
 from jpltd_jax._types import Key, check_choice, check_count
+from jpltd_jax.problem import Problem
 
 __all__ = [
     "Carry",
@@ -42,6 +44,7 @@ __all__ = [
     "history_length",
     "prepare",
     "run",
+    "within_bounds",
 ]
 
 HISTORY_BLOCK = 64
@@ -253,7 +256,9 @@ def as_dtype(hyper: Any, dtype: jnp.dtype) -> Any:
 
 
 def check_hyper(method: Method, hyper: Any) -> None:
-    """Raise if a number lies outside the bounds of the method; what is traced cannot be checked, NaN is let through.
+    """Raise if a number lies outside the bounds of the method; NaN is let through.
+
+    What is traced cannot be checked: see :func:`within_bounds`.
 
     Examples
     --------
@@ -265,23 +270,66 @@ def check_hyper(method: Method, hyper: Any) -> None:
     """
     if not isinstance(hyper, method.Hyper):
         raise TypeError(f"{method.title} takes {method.Hyper.__module__}.Hyper, got {type(hyper).__name__}")
-    for name, interval in method.bounds.items():
-        value = getattr(hyper, name)
-        if isinstance(value, jax.core.Tracer):
+    default = method.Hyper()
+    for name in method.Hyper._fields:
+        value, wanted = getattr(hyper, name), np.shape(getattr(default, name))
+        if not isinstance(value, jax.core.Tracer) and not _is_numeric(value):
+            raise TypeError(f"{method.title}: {name} must be a number, got {value!r}")
+        if np.shape(value) != wanted:
+            what = "one number" if wanted == () else f"an array of shape {wanted}"
+            raise ValueError(
+                f"{method.title}: {name} must be {what}, got one of shape {np.shape(value)}; for several runs use "
+                "jax.vmap, or jpltd_jax.grid"
+            )
+        if isinstance(value, jax.core.Tracer) or name not in method.bounds:
             continue
         for number in np.ravel(np.asarray(value, np.float64)):
-            if not (math.isnan(number) or interval.is_satisfied_by(float(number))):
-                raise ValueError(f"{method.title}: {name} must be {interval}, got {number:g}")
+            if not (math.isnan(number) or method.bounds[name].is_satisfied_by(float(number))):
+                raise ValueError(f"{method.title}: {name} must be {method.bounds[name]}, got {number:g}")
+
+
+def _is_numeric(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None) or np.asarray(value).dtype
+    return jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+
+
+def within_bounds(method: Method, hyper: Any) -> Any:
+    """The hyper-parameters with NaN for traced numbers that :func:`check_hyper` would refuse: they end as NONFINITE.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jpltd_jax.loop import within_bounds
+    >>> from jpltd_jax.methods import UEAF
+    >>> jax.vmap(lambda r: within_bounds(UEAF, UEAF.Hyper(r=r)).r)(jnp.array([0.5, 2.0]))
+    Array([nan,  2.], dtype=float32)
+    """
+
+    def checked(value: Any, interval: Any) -> Any:
+        low = -math.inf if interval.left is None else interval.left
+        high = math.inf if interval.right is None else interval.right
+        above = value >= low if interval.closed in ("left", "both") else value > low
+        below = value <= high if interval.closed in ("right", "both") else value < high
+        return jnp.where(above & below, value, jnp.nan)
+
+    traced = {name for name in method.bounds if isinstance(getattr(hyper, name), jax.core.Tracer)}
+    return hyper._replace(**{name: checked(getattr(hyper, name), method.bounds[name]) for name in traced})
 
 
 def prepare(method: Method, problem: Any, n_clusters: int, config: Any = None) -> Any:
     """All that no hyper-parameter changes: ``method.prepare`` after its checks, in the precision that it needs."""
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must come from jpltd_jax.make_problem, got {type(problem).__name__}")
     config = method.Config() if config is None else config
     if not isinstance(config, method.Config):
         raise TypeError(f"{method.title} takes {method.Config.__module__}.Config, got {type(config).__name__}")
     check_count("n_clusters", n_clusters, problem.n_samples)
     if problem.anchors is not None and not method.anchors:
         raise ValueError(f"{method.title} does not use anchors: make the problem without")
+    if problem.anchors is not None and len(problem.anchors) < n_clusters:
+        warnings.warn(
+            f"fewer anchors ({len(problem.anchors)}) than clusters ({n_clusters}): use more anchors", stacklevel=2
+        )
     if not isinstance(problem.mask, jax.core.Tracer):
         method.check(problem, n_clusters, config)
     with method.precision():
@@ -391,20 +439,32 @@ def _save(path: Path, carry: Carry, header: dict[str, str]) -> None:
         np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **leaves)
 
 
+def _shapes(carry: Carry) -> list[Any]:
+    """Dtype and shape of everything in a carry, but for the length of its history."""
+    kept = [(x.dtype, x.shape) for x in jax.tree.leaves(carry._replace(history=None))]
+    return kept + [(x.dtype, x.shape[1:]) for x in jax.tree.leaves(carry.history)]
+
+
 def _load(path: Path, header: dict[str, str], fresh: Carry, max_iter: int) -> Carry:
     leaves, structure = jax.tree.flatten(fresh)
+    damaged = f"{path} is not a checkpoint, or is damaged; remove it to start anew"
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            found = json.loads(str(archive["header"]))
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as archive:
+            found = dict(json.loads(str(archive["header"])))
             arrays = [archive[f"leaf{i}"] for i in range(len(leaves))]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a checkpoint, or is damaged; remove it to start anew") from error
+    except PermissionError:
+        raise
+    except Exception as error:  # there is no end to what zipfile, zlib, NumPy and json raise
+        raise ValueError(damaged) from error
     for name, value in header.items():
         if found.get(name) != value:
             raise ValueError(f"{path} is a checkpoint of another run: its {name} differs; remove it to start anew")
-    carry = jax.tree.unflatten(structure, map(jnp.asarray, arrays))
+    carry = jax.tree.unflatten(structure, arrays)
+    if _shapes(carry) != _shapes(fresh):
+        raise ValueError(damaged)
     if int(carry.n_iter) > max_iter:
         raise ValueError(f"{path} is at iteration {int(carry.n_iter)}, beyond max_iter = {max_iter}")
+    carry = jax.tree.map(jnp.asarray, carry)
     length = len(jax.tree.leaves(fresh.history)[0])
     return carry._replace(history=_padded(carry.history, length))
 
@@ -424,6 +484,8 @@ def _in_chunks(method: Method, data: Any, hyper: Any, carry: Carry, loop: Loop) 
     if path is not None:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"the directory of the checkpoint {path} does not exist")
+        if path.is_dir():
+            raise IsADirectoryError(f"the checkpoint {path} is a directory: give a file")
         header = {
             "method": method.name,
             "data": fingerprint(data),
@@ -477,11 +539,13 @@ def run(method: Method, data: Any, hyper: Any, start: Any, loop: Loop = Loop()) 
     >>> part.status.name, int(whole.n_iter), whole.history.fit.shape
     ('MAX_ITER', 30, (30,))
     """
+    if not isinstance(loop, Loop):
+        raise TypeError(f"loop must be a jpltd_jax.Loop, like Loop(max_iter=30), got {loop!r}")
     check_hyper(method, hyper)
     max_iter = method.max_iter if loop.max_iter is None else loop.max_iter
     length = history_length(max_iter)
     with method.precision():
-        hyper = as_dtype(hyper, floating_dtype(data))
+        hyper = as_dtype(within_bounds(method, hyper), floating_dtype(data))
         carry = begin(method, data, hyper, start, length)
         if loop.kind == "scan":
             carry = _scanned(method, data, hyper, carry, max_iter)

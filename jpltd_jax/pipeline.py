@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from jpltd_jax._types import Key
+from jpltd_jax._types import Key, check_key
 from jpltd_jax.graphs import nearest_rows, reached, sparsify_rows
 from jpltd_jax.linalg import divide, leading_eigenvectors, normalized, ridge, squared_distances
 from jpltd_jax.loop import Loop, Method, Solution, Status, prepare, run
@@ -89,7 +89,7 @@ def method_of(method: Method | str) -> Method:
     """
     if isinstance(method, Method):
         return method
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     return METHODS[method]
 
@@ -179,6 +179,7 @@ def cluster(
     >>> [float(jj.metrics.accuracy(data.labels, one)) for one in labels]
     [1.0, 1.0]
     """
+    check_key(key)
     method = method_of(method)
     start_key, label_key = jax.random.split(key)
     data = prepare(method, problem, n_clusters, config)
@@ -219,6 +220,7 @@ def fit(
     >>> float(jj.metrics.accuracy(data.labels, found.labels))
     1.0
     """
+    check_key(key)
     method = method_of(method)
     with method.precision():
         problem = make_problem(views, mask)

@@ -1,8 +1,8 @@
 """From checked views to the arrays that the methods work on."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,22 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from sklearn.cluster import kmeans_plusplus
 
-from jpltd_jax.views import Views, read_views, read_views_to_learn_from
+from jpltd_jax.views import (
+    Views,
+    ViewsLike,
+    checked_mask,
+    match_views,
+    read_views,
+    read_views_to_learn_from,
+    warn_of_nothing_to_learn,
+)
 
-__all__ = ["Problem", "check_features", "choose_anchors", "further_samples", "make_problem"]
+__all__ = ["Problem", "check_features", "choose_anchors", "further_samples", "make_problem", "warn_of_shift"]
 
-SMALLEST_NORM = 1e-12
 CANDIDATES_PER_ANCHOR = 20
+
+FAR = 10
+"""Times its spread that the mean of a view may be from zero before samples of unit length lose its shape."""
 
 
 @jax.tree_util.register_dataclass
@@ -37,6 +47,8 @@ class Problem:
         (a,) the samples that all samples are represented by; None: by all of them.
     dimensions
         Features d_v of each view.
+    names
+        Of the views; "view 0", "view 1", ... for a list.
     """
 
     data: Float[Array, "m r n"]
@@ -44,6 +56,7 @@ class Problem:
     bases: tuple[Float[Array, "_d_v r_v"] | None, ...]
     anchors: Int[Array, " a"] | None = None
     dimensions: tuple[int, ...] = field(default=(), metadata={"static": True})
+    names: tuple[str, ...] = field(default=(), metadata={"static": True})
 
     @property
     def n_views(self) -> int:
@@ -89,21 +102,31 @@ class Problem:
             bases=tuple(None if q is None else q.astype(dtype) for q in self.bases),
         )
 
-    def restrict(self, mask: Bool[Array, "n m"]) -> "Problem":
+    def restrict(self, mask: Bool[Array | np.ndarray, "n m"]) -> "Problem":
         """Hide every entry that is False in ``mask`` (n, m): the way to vmap over masks.
 
         Equal to building the problem from the hidden data, and traceable where :func:`make_problem` is not. (Of a
-        compressed view it keeps the coordinates of the complete one.)
+        compressed view it keeps the coordinates of the complete one.) Every sample must keep a view; under a
+        transformation of JAX this cannot be checked.
 
         Examples
         --------
         >>> import jax.numpy as jnp, numpy as np
         >>> from jpltd_jax import make_problem
-        >>> problem = make_problem([np.eye(3), np.ones((3, 2))])
+        >>> problem = make_problem([np.eye(3), np.eye(3, 2)])
         >>> problem.restrict(jnp.array([[True, False], [True, True], [True, True]])).mask.sum(axis=1)
         Array([3, 2], dtype=int32)
         """
+        wanted = (self.n_samples, self.n_views)
+        if not isinstance(mask, jax.core.Tracer):
+            mask = jnp.asarray(checked_mask(mask, *wanted))
+        elif (mask.dtype, mask.shape) != (np.bool_, wanted):
+            raise ValueError(f"mask must be bool {wanted}, (samples, views), got {mask.dtype} {mask.shape}")
         mask = self.mask & mask.T
+        if not isinstance(mask, jax.core.Tracer) and mask.is_fully_addressable:
+            hidden = np.flatnonzero(~np.asarray(mask).any(axis=0))
+            if len(hidden):
+                raise ValueError(f"sample {hidden[0]} is hidden in all views: the mask must leave it one")
         return replace(self, data=jnp.where(mask[:, None, :], self.data, 0), mask=mask)
 
 
@@ -151,10 +174,10 @@ def choose_anchors(columns: Sequence[np.ndarray], mask: np.ndarray, n_anchors: i
 
 
 def _anchor_indices(
-    anchors: int | Sequence[int] | np.ndarray, columns: Sequence[np.ndarray], mask: np.ndarray
+    anchors: int | Sequence[int] | np.ndarray, columns: Sequence[np.ndarray], views: Views
 ) -> np.ndarray | None:
     """Check the ``anchors`` that :func:`jpltd_jax.make_problem` was given; None if they are all samples in order."""
-    n = len(mask)
+    mask, n = views.mask, len(views.mask)
     wanted = np.asarray(anchors)
     if wanted.dtype.kind not in "iu" or wanted.ndim > 1:
         raise ValueError(f"anchors must be a number or a vector of sample indices, got {anchors!r}")
@@ -168,7 +191,7 @@ def _anchor_indices(
         raise ValueError("anchors holds a sample twice")
     for v, count in enumerate(mask[wanted].sum(axis=0)):
         if count == 0:
-            raise ValueError(f"no anchor is observed in view {v}")
+            raise ValueError(f"no anchor is observed in {views.called(v)}")
     return None if np.array_equal(wanted, np.arange(n)) else wanted
 
 
@@ -176,7 +199,10 @@ def _resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
     """The wanted dtype, or that of the views as far as JAX is configured to hold it."""
     if dtype is None:
         return np.dtype(jax.dtypes.canonicalize_dtype(np.result_type(np.float32, *views)))
-    wanted = np.dtype(dtype)  # type: ignore[call-overload]
+    try:
+        wanted = np.dtype(dtype)  # type: ignore[call-overload]
+    except TypeError:
+        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}") from None
     if wanted not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {wanted}")
     if wanted != jax.dtypes.canonicalize_dtype(wanted):
@@ -186,17 +212,54 @@ def _resolve_dtype(dtype: object, views: list[np.ndarray]) -> np.dtype:
 
 def _unit_columns(x: np.ndarray) -> np.ndarray:
     """Every column scaled to unit l2 norm; zero columns stay zero."""
-    scaled = x / np.maximum(np.abs(x).max(axis=0), SMALLEST_NORM)
-    return scaled / np.maximum(np.linalg.norm(scaled, axis=0), SMALLEST_NORM)
+    largest = np.abs(x).max(axis=0)
+    scaled = x / np.where(largest == 0, 1, largest)
+    length = np.linalg.norm(scaled, axis=0)
+    return scaled / np.where(length == 0, 1, length)
 
 
-def _check_range(columns: list[np.ndarray], dtype: np.dtype) -> None:
-    largest = np.sqrt(np.finfo(dtype).max)
+def _check_range(views: Views, columns: list[np.ndarray], dtype: np.dtype) -> None:
+    limits = np.finfo(dtype)
     for v, x in enumerate(columns):
-        too_large = np.abs(x).max(axis=0) > largest / np.sqrt(len(x))
+        size = np.abs(x).max(axis=0)
+        too_large = size > np.sqrt(limits.max / len(x))
         if too_large.any():
-            sample = int(np.flatnonzero(too_large)[0])
-            raise ValueError(f"view {v}, sample {sample} is too large for {dtype}; use normalize=True")
+            sample = views.ids.tolist()[int(np.flatnonzero(too_large)[0])]
+            raise ValueError(f"{views.called(v)}, sample {sample!r} is too large for {dtype}; use normalize=True")
+        if 0 < size.max() < np.sqrt(limits.tiny):
+            raise ValueError(f"{views.called(v)} is too small for {dtype}; use normalize=True")
+
+
+def warn_of_shift(views: Views, chosen: Iterable[int]) -> None:
+    """Warn of those views, if chosen, whose mean is more than 10 times as far from zero as their samples from the mean.
+
+    Scaled to unit length, such samples are nearly the same: where the zero point is, decides.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from jpltd_jax.problem import warn_of_shift
+    >>> from jpltd_jax.views import read_views
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_shift(read_views([np.array([[99.0, 99.0], [101.0, 101.0]])]), [0])
+    >>> str(caught[0].message)[:60]
+    'the mean of view 0 is 100 times as far from zero as its samp'
+    """
+    for v in chosen:
+        x = views.matrices[v][views.mask[:, v]].astype(np.float64)
+        largest = np.abs(x).max(initial=0)
+        x = x / largest if largest else x
+        mean = x.mean(axis=0)
+        distance, spread = np.linalg.norm(mean), np.sqrt(np.sum((x - mean) ** 2) / len(x))
+        rounding = 4 * np.finfo(np.float64).eps * distance
+        if distance > FAR * spread and spread > rounding:
+            warnings.warn(
+                f"the mean of {views.called(v)} is {distance / spread:.0f} times as far from zero as its samples are "
+                "from the mean, so that samples of unit length are all alike: subtract the mean of every feature first",
+                stacklevel=2,
+            )
 
 
 def _compress(x: np.ndarray, present: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
@@ -211,7 +274,7 @@ def _compress(x: np.ndarray, present: np.ndarray) -> tuple[np.ndarray | None, np
 
 
 def make_problem(
-    views: Sequence[Any] | Views,
+    views: ViewsLike,
     mask: ArrayLike | None = None,
     *,
     normalize: bool = True,
@@ -223,8 +286,8 @@ def make_problem(
     Parameters
     ----------
     views
-        List of m matrices (n, d_v), samples as rows; NumPy, JAX, SciPy sparse or DataFrames, which are matched by their
-        index. A row of NaN is a missing sample.
+        List, or dictionary by name, of m matrices (n, d_v), samples as rows; NumPy, JAX, SciPy sparse or DataFrames,
+        which are matched by their index; or a MuData. A row of NaN is a missing sample.
     mask
         (n, m) bool, True where observed. What stands in the hidden rows never influences the result.
     normalize
@@ -249,14 +312,19 @@ def make_problem(
     >>> problem.data.shape, problem.mask.shape
     ((2, 6, 6), (2, 6))
     """
-    matrices, present, _ = read_views_to_learn_from(views, mask)
+    if not isinstance(normalize, bool | np.bool_):
+        raise TypeError(f"normalize must be True or False, got {normalize!r}")
+    read = read_views_to_learn_from(views, mask)
+    matrices, present = read.matrices, read.mask
     target = _resolve_dtype(dtype, matrices)
     columns = [x.T.astype(np.float64) for x in matrices]
     if normalize:
+        warn_of_nothing_to_learn(read)
+        warn_of_shift(read, range(len(matrices)))
         columns = [_unit_columns(x) for x in columns]
     else:
-        _check_range(columns, target)
-    chosen = None if anchors is None else _anchor_indices(anchors, columns, present)
+        _check_range(read, columns, target)
+    chosen = None if anchors is None else _anchor_indices(anchors, columns, read)
     compressed = [_compress(x, present[:, v]) for v, x in enumerate(columns)]
     width = max(r.shape[0] for _, r in compressed)
     stacked = np.stack([np.pad(r, ((0, width - r.shape[0]), (0, 0))) for _, r in compressed])
@@ -266,21 +334,23 @@ def make_problem(
         bases=tuple(None if q is None else jnp.asarray(q, target) for q, _ in compressed),
         anchors=None if chosen is None else jnp.asarray(chosen, jnp.int32),
         dimensions=tuple(len(x) for x in columns),
+        names=read.names,
     )
 
 
 def check_features(views: Views, problem: Problem) -> Views:
-    """The views, if they have the number and the widths of the problem's."""
+    """The views in the order of the problem's, if they are the same ones and as wide."""
     if len(views.matrices) != problem.n_views:
         raise ValueError(f"expected {problem.n_views} views, got {len(views.matrices)}")
-    for v, (x, features) in enumerate(zip(views.matrices, problem.dimensions, strict=True)):
+    matched = match_views(views, problem.names) if problem.names else views
+    for v, (x, features) in enumerate(zip(matched.matrices, problem.dimensions, strict=True)):
         if x.shape[1] != features:
-            raise ValueError(f"view {v} has {x.shape[1]} features, but the model was made from {features}")
-    return views
+            raise ValueError(f"{matched.called(v)} has {x.shape[1]} features, but the model was made from {features}")
+    return matched
 
 
 def further_samples(
-    problem: Problem, views: Sequence[Any] | Views, mask: ArrayLike | None = None, *, normalize: bool = True
+    problem: Problem, views: ViewsLike, mask: ArrayLike | None = None, *, normalize: bool = True
 ) -> Problem:
     """Samples that ``problem`` was not made from, in its coordinates; each needs one view, whichever.
 
@@ -290,11 +360,11 @@ def further_samples(
     --------
     >>> import numpy as np
     >>> import jpltd_jax as jj
-    >>> problem = jj.make_problem([np.eye(3), np.ones((3, 2))])
+    >>> problem = jj.make_problem([np.eye(3), np.eye(3, 2)])
     >>> jj.problem.further_samples(problem, [[[0.0, 2.0, 0.0]], [[np.nan, np.nan]]]).data[0].T
     Array([[0., 1., 0.]], dtype=float32)
     """
-    matrices, present, _ = check_features(read_views(views, mask), problem)
+    matrices, present, *_ = check_features(read_views(views, mask), problem)
     _, width, _ = problem.data.shape
     stacked = []
     for x, basis in zip(matrices, problem.bases, strict=True):

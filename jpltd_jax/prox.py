@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Inexact
 
 from jpltd_jax._types import Scalar
 from jpltd_jax.linalg import divide, polar_factor, singular_tangent
-from jpltd_jax.transforms import Fourier, Transform
+from jpltd_jax.transforms import Fourier, Transform, as_transform
 
 __all__ = [
     "power_shrink",
@@ -149,7 +149,6 @@ def _shrinkage_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     return shrink, _conjugated(u, quotient * turned + dtau * by_tau)
 
 
-@jax.jit
 def tubal_shrink(v: Float[Array, "p q n"], tau: Scalar, transform: Transform | None = None) -> Float[Array, "p q n"]:
     """Prox of the tensor nuclear norm of :func:`jpltd_jax.tensor.tensor_nuclear_norm`.
 
@@ -177,7 +176,11 @@ def tubal_shrink(v: Float[Array, "p q n"], tau: Scalar, transform: Transform | N
     >>> tubal_shrink(jnp.ones((1, 1, 4)), 2.0)
     Array([[[0.5, 0.5, 0.5, 0.5]]], dtype=float32)
     """
-    transform = Fourier() if transform is None else transform
+    return _tubal_shrink(v, tau, as_transform(transform))
+
+
+@jax.jit
+def _tubal_shrink(v: Float[Array, "p q n"], tau: Scalar, transform: Transform) -> Float[Array, "p q n"]:
     grams, back = transform.grams(v)
     return back(_shrinkage(grams, jnp.asarray(tau, v.dtype)))
 

@@ -30,7 +30,7 @@ def shard_samples(problem: Problem, mesh: Mesh) -> Problem:
     >>> import jax, numpy as np
     >>> from jax.sharding import Mesh
     >>> import jpltd_jax as jj
-    >>> problem = jj.make_problem([np.eye(8), np.ones((8, 2))])
+    >>> problem = jj.make_problem([np.eye(8), np.eye(8, 2)])
     >>> sharded = jj.shard_samples(problem, Mesh(np.array(jax.devices()), ("samples",)))
     >>> sharded.data.sharding.spec[2]
     'samples'

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from jpltd_jax.transforms import Fourier, Transform
+from jpltd_jax.transforms import Transform, as_transform
 
 __all__ = ["TSVD", "t_product", "t_svd", "t_transpose", "tensor_nuclear_norm"]
 
@@ -45,7 +45,7 @@ def t_product(
     >>> t_product(jnp.array([[[1.0, 2.0]]]), jnp.array([[[3.0, 5.0]]]))
     Array([[[13., 11.]]], dtype=float32)
     """
-    transform = Fourier() if transform is None else transform
+    transform = as_transform(transform)
     product = _slices_first(transform.slices(a)) @ _slices_first(transform.slices(b))
     return _from_slices(product, a.shape[-1], transform)
 
@@ -60,7 +60,7 @@ def t_transpose(x: Float[Array, "p q n"], *, transform: Transform | None = None)
     >>> t_transpose(jnp.array([[[1.0, 2.0, 3.0]]]))
     Array([[[1., 3., 2.]]], dtype=float32)
     """
-    transform = Fourier() if transform is None else transform
+    transform = as_transform(transform)
     return transform.join(jnp.conj(jnp.swapaxes(transform.slices(x), 0, 1)), x.shape[-1])
 
 
@@ -76,7 +76,7 @@ def t_svd(x: Float[Array, "p q n"], *, transform: Transform | None = None) -> TS
     >>> bool(jnp.allclose(t_product(t_product(u, s), t_transpose(v)), x, atol=1e-5))
     True
     """
-    transform = Fourier() if transform is None else transform
+    transform = as_transform(transform)
     n = x.shape[-1]
     u, s, vh = jnp.linalg.svd(_slices_first(transform.slices(x)), full_matrices=False)
     diagonal = (s[..., None] * jnp.eye(s.shape[-1], dtype=s.dtype)).astype(u.dtype)
@@ -94,7 +94,7 @@ def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: Transform | None
     >>> tensor_nuclear_norm(jnp.full((1, 1, 4), 0.5))
     Array(0.5, dtype=float32)
     """
-    transform = Fourier() if transform is None else transform
+    transform = as_transform(transform)
     n = x.shape[-1]
     values = transform.singular_values(x)
     return jnp.sum(transform.weights(n).astype(values.dtype) @ values) / n

@@ -19,7 +19,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Int
 
-__all__ = ["Fourier", "Grouped", "Orthonormal", "SliceTransform", "Transform", "apply_to_slices", "slice_grams"]
+__all__ = [
+    "Fourier",
+    "Grouped",
+    "Orthonormal",
+    "SliceTransform",
+    "Transform",
+    "apply_to_slices",
+    "as_transform",
+    "slice_grams",
+]
 
 MOST_UNROLLED = 8
 """Up to this many rows, products of slices are written out pair by pair: several times faster than batched matmuls."""
@@ -297,3 +306,20 @@ class Grouped:
         """Roots of the eigenvalues of the Gram matrices."""
         grams, _ = self.grams(x)
         return jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(jnp.moveaxis(grams, -1, 0)), 0))
+
+
+def as_transform(transform: Transform | None) -> Transform:
+    """The transform, by default :class:`Fourier`, if it is one.
+
+    Examples
+    --------
+    >>> from jpltd_jax.transforms import as_transform
+    >>> as_transform("fourier")
+    Traceback (most recent call last):
+    TypeError: transform must be an object of jpltd_jax.transforms, like Fourier(), got 'fourier'
+    """
+    if transform is None:
+        return Fourier()
+    if isinstance(transform, type) or not isinstance(transform, Transform):
+        raise TypeError(f"transform must be an object of jpltd_jax.transforms, like Fourier(), got {transform!r}")
+    return transform

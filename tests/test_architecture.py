@@ -31,7 +31,7 @@ LEVELS = [
     ["sweeps.plan"],
     ["sweeps.run"],
     ["sweeps"],
-    ["estimator", "audit"],
+    ["estimator", "audit", "annotate"],
     ["plotting"],
     ["cli"],
     ["__main__", "__init__"],

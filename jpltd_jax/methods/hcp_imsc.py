@@ -48,7 +48,7 @@ from jpltd_jax._types import Key, Scalar, check_choice, check_count
 from jpltd_jax.graphs import adaptive_neighbors
 from jpltd_jax.linalg import after, laplacian, ridge, squared_distances, symmetric
 from jpltd_jax.loop import Method, Readout
-from jpltd_jax.problem import SMALLEST_NORM, Problem
+from jpltd_jax.problem import Problem
 
 __all__ = [
     "HCP_IMSC",
@@ -70,6 +70,8 @@ __all__ = [
 ]
 
 HyperedgeWeights = Literal["own", "reference"]
+
+SMALLEST_NORM = 1e-12
 
 
 class Hyper(NamedTuple):

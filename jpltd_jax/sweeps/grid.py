@@ -52,20 +52,33 @@ class Grid(NamedTuple):
         ]
 
 
-def _values(values: Values) -> list[Any]:
+def _columns(axes: Mapping[str, Values]) -> list[list[Any]]:
+    """The values of every axis."""
+    if not isinstance(axes, Mapping):
+        raise TypeError(f"axes must be a dictionary of values by name, like {{'lam': [0.1, 0.5]}}, got {axes!r}")
+    return [_values(name, values) for name, values in axes.items()]
+
+
+def _values(name: str, values: Values) -> list[Any]:
     if isinstance(values, str) or values is None:
         return [values]
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1:
-        raise ValueError(f"expected one value or a vector of values, got shape {array.shape}")
+        raise ValueError(f"{name} must be one value or a vector of values, got shape {array.shape}")
     if len(array) == 0:
-        raise ValueError("expected at least one value, got none")
+        raise ValueError(f"{name} has no value: give at least one")
     return array.tolist()
 
 
 def _made(
     axes: Mapping[str, Values], rows: Sequence[Sequence[Any]], method: Method, config: Any, max_iter: int | None
 ) -> Grid:
+    if not isinstance(config, method.Config):
+        raise TypeError(f"{method.title} takes {method.Config.__module__}.Config, got {type(config).__name__}")
+    if max_iter is not None:
+        check_count("max_iter", max_iter)
+    if not rows:
+        raise ValueError("the list has no configuration: give at least one value")
     numbers, options = method.Hyper._fields, tuple(field.name for field in fields(method.Config))
     for name in axes:
         if name not in (*numbers, *options, "mask", "seed"):
@@ -78,8 +91,9 @@ def _made(
             whole = name in ("mask", "seed") or isinstance(getattr(config, name, None), int)
             if whole and not isinstance(values[name], int):
                 raise ValueError(f"{name} must be integers, got {values[name]!r}")
-        hyper = method.Hyper()._replace(**{name: float(values[name]) for name in numbers if name in values})
+        hyper = method.Hyper()._replace(**{name: values[name] for name in numbers if name in values})
         check_hyper(method, hyper)
+        hyper = hyper._replace(**{name: float(values[name]) for name in numbers if name in values})
         chosen = replace(config, **{name: values[name] for name in options if name in values})
         mask, seed = values.get("mask", 0), values.get("seed", 0)
         check_count("mask", mask, least=0)
@@ -118,7 +132,7 @@ def grid(
     [(1.0, 0.1), (1.0, 0.5), (2.0, 0.1), (2.0, 0.5)]
     """
     record = method_of(method)
-    rows = list(itertools.product(*map(_values, axes.values())))
+    rows = list(itertools.product(*_columns(axes)))
     return _made(axes, rows, record, record.Config() if config is None else config, max_iter)
 
 
@@ -138,7 +152,7 @@ def listed(
     [1.0, 2.0]
     """
     record = method_of(method)
-    columns = [_values(values) for values in axes.values()]
+    columns = _columns(axes)
     if len({len(column) for column in columns}) > 1:
         lengths = ", ".join(f"{name} {len(column)}" for name, column in zip(axes, columns, strict=True))
         raise ValueError(f"a list needs one value of each axis per configuration, got {lengths}")

@@ -18,8 +18,8 @@ from jaxtyping import Array, Bool
 
 from jpltd_jax import metrics
 from jpltd_jax._host import deferred_interrupt, fingerprint, progress_line
-from jpltd_jax._types import Key, check_count
-from jpltd_jax.loop import Carry, Status, as_dtype, floating_dtype, history_length, prepare
+from jpltd_jax._types import Key, check_count, check_key
+from jpltd_jax.loop import Carry, Status, as_dtype, check_hyper, floating_dtype, history_length, prepare
 from jpltd_jax.problem import Problem
 from jpltd_jax.sweeps.grid import Grid
 from jpltd_jax.sweeps.plan import Outcome, Run, Task, available_memory, plan
@@ -133,23 +133,33 @@ def _result(rows: dict[int, Row], total: int) -> SweepResult:
     return SweepResult([gathered[i] for i in sorted(gathered)], total)
 
 
-def _checked_masks(masks: Any, grid: Grid, n: int, m: int) -> Bool[np.ndarray, "c n m"] | None:
+def _checked_masks(masks: Any, grid: Grid, problem: Problem) -> Bool[np.ndarray, "c n m"] | None:
+    n, m = problem.n_samples, problem.n_views
     hidden = None if masks is None else np.asarray(masks)
     if hidden is not None and (hidden.shape[1:] != (n, m) or hidden.dtype != np.bool_):
         raise ValueError(f"masks must be bool (number, {n}, {m}), got {hidden.dtype} {hidden.shape}")
+    if hidden is not None and len(hidden) == 0:
+        raise ValueError("masks holds no mask: give at least one, or leave it out")
     last = 0 if hidden is None else len(hidden) - 1
     for one in grid.configurations:
         check_count("mask", one.mask, last, least=0)
+    if hidden is not None:
+        nowhere = np.argwhere(~(hidden & np.asarray(problem.mask).T).any(axis=2))
+        if len(nowhere):
+            raise ValueError(f"masks[{nowhere[0, 0]}] hides sample {nowhere[0, 1]} in all views")
     return hidden
 
 
 def _checked_classes(y: metrics.Labels | None, n: int) -> np.ndarray | None:
     if y is None:
         return None
-    classes = np.unique(np.asarray(y), return_inverse=True)[1].astype(np.int32)
+    classes = np.asarray(y)
     if classes.shape != (n,):
         raise ValueError(f"y must have one class for each of the {n} samples, got shape {classes.shape}")
-    return classes
+    unknown = np.flatnonzero([one is None or type(one).__name__ == "NAType" or one != one for one in classes.tolist()])
+    if len(unknown):
+        raise ValueError(f"y has no class for sample {unknown[0]}, but {classes[unknown[0]]}")
+    return np.unique(classes, return_inverse=True)[1].astype(np.int32)
 
 
 def _identity(problem: Problem, grid: Grid, n_clusters: int, *arrays: Any) -> str:
@@ -220,9 +230,18 @@ def sweep(
     >>> result.best("nmi")["nmi"]
     1.0
     """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must come from jpltd_jax.make_problem, got {type(problem).__name__}")
+    if not isinstance(grid, Grid):
+        raise TypeError(f"grid must come from jpltd_jax.grid, got {type(grid).__name__}")
+    check_key(key)
     n, method = problem.n_samples, grid.method
     check_count("n_clusters", n_clusters, n)
-    hidden, classes = _checked_masks(masks, grid, n, problem.n_views), _checked_classes(y, n)
+    if not grid.configurations:
+        raise ValueError("the grid has no configuration")
+    for one in grid.configurations:
+        check_hyper(method, one.hyper)
+    hidden, classes = _checked_masks(masks, grid, problem), _checked_classes(y, n)
     parameters = grid.parameters()
     raw_key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     identity = _identity(problem, grid, n_clusters, hidden, classes, raw_key)

@@ -390,6 +390,12 @@ def test_vmap_has_names_of_statuses_and_a_mask_of_converged_runs(data):
         np.testing.assert_allclose(batch.history.sizes[i], single.history.sizes, rtol=1e-12)
 
 
+def test_traced_numbers_outside_their_bounds_are_never_a_result(data):
+    paces = jnp.array([-0.5, 0.5, 2.0, 2.5, jnp.nan])
+    solutions = jax.vmap(lambda pace: run(TOY, data, Hyper(pace=pace), KEY, Loop(max_iter=3)))(paces)
+    assert solutions.status.tolist() == ["NONFINITE", "MAX_ITER", "MAX_ITER", "NONFINITE", "NONFINITE"]
+
+
 def test_vmap_over_starts(data):
     starts = jax.random.split(KEY, 3)
     batch = jax.jit(jax.vmap(lambda key: run(TOY, data, Hyper(), key, Loop(20))))(starts)

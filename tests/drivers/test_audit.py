@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
@@ -62,11 +63,24 @@ def test_default_estimator_is_order_free_and_the_published_method_is_not():
     assert not ours.depends_on_order
 
 
+def test_frames_are_matched_by_id_and_so_are_the_classes():
+    """Every view says the class itself, but only of the sample with the same id."""
+    frames = [pd.DataFrame(x, index=[f"s{i}" for i in range(42)]) for x in DATA.views]
+    classes = pd.Series(DATA.labels, index=frames[0].index)
+    shuffled = [frames[0], frames[1].sample(frac=1, random_state=0)]
+
+    def apart(views, mask, seed):
+        return KMeans(3, n_init=10, random_state=seed).fit_predict(np.hstack(views))
+
+    for y in (classes, classes.sample(frac=1, random_state=1)):
+        assert audit_order(shuffled, y=y, method=apart, n_orders=1).file == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_orders": 0}, "needs n_orders >= 1"),
-        ({"n_seeds": 1}, "n_seeds >= 2"),
+        ({"n_orders": 0}, "n_orders must be at least 1, got 0"),
+        ({"n_seeds": 1}, "n_seeds must be at least 2, got 1"),
         ({"y": np.zeros(5)}, r"one class for each of the 42 samples, got shape \(5,\)"),
         ({"method": lambda views, mask, seed: np.zeros(3)}, r"labels of shape \(3,\) for 42 samples"),
     ],
@@ -117,5 +131,5 @@ def test_errors_of_the_leak_audit():
         audit_leak(DATA.views, MASK, method=jj.JPLTD(3))
     with pytest.raises(ValueError, match="hides nothing"):
         audit_leak(DATA.views, np.ones_like(MASK), method=by_observed)
-    with pytest.raises(ValueError, match="n_draws >= 1"):
+    with pytest.raises(ValueError, match="n_draws must be at least 1, got 0"):
         audit_leak(DATA.views, MASK, method=by_observed, n_draws=0)

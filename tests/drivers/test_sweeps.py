@@ -320,7 +320,7 @@ def test_bad_arguments(small, name):
         ({"latent_dim": 2.5}, "latent_dim must be integers, got 2.5"),
         ({"latent_dim": 0}, "latent_dim must be at least 1, got 0"),
         ({"lam": -1.0}, "JPLTD: lam must be a float in the range"),
-        ({"lam": []}, "at least one value"),
+        ({"lam": []}, "lam has no value: give at least one"),
         ({"seed": -1}, "seed must be between 0 and"),
         ({"variant": ["full", "X"]}, "variant must be one of"),
     ],
