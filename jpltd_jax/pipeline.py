@@ -248,8 +248,7 @@ class Model:
         assert found.places is not None
         n_clusters = len(found.centers)
         data = Data(problem, Fourier(), config=config, n_clusters=n_clusters)
-        added = config.partner is not None and problem.anchors is None
-        graph = (config.n_neighbors, config.share / n_clusters) if added else None
+        graph = None if config.partner is None else (config.n_neighbors, config.share / n_clusters)
         reach, kept = neighbours_reached(data), neighbours_kept(data)
         return cls(problem.dictionary, found.solution.state.W, found.places, found.centers, reach, kept, graph)
 
