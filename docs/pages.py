@@ -19,11 +19,22 @@ NOTEBOOKS = sorted((ROOT / "experiments" / "notebooks").glob("[0-9]_*.py"))
 
 LAYERS = {
     "Mathematics": ["linalg", "transforms", "tensor", "prox", "optimality"],
-    "Data": ["views", "problem", "missing", "datasets"],
+    "Data": ["views", "tables", "problem", "missing", "datasets"],
     "Iteration": ["loop"],
     "Clustering": ["graphs", "spectral", "metrics", "preparation", "quality"],
     "Methods": ["Methods <../methods/index>"],
-    "Drivers": ["pipeline", "sharding", "sweeps", "estimator", "annotate", "audit", "plotting"],
+    "Drivers": [
+        "pipeline",
+        "selection",
+        "sharding",
+        "sweeps",
+        "saving",
+        "estimator",
+        "annotate",
+        "audit",
+        "plotting",
+        "report",
+    ],
 }
 """Modules by layer. The build warns of a module that is in none."""
 

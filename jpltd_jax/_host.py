@@ -1,20 +1,18 @@
-"""What the host does around compiled programs: notes Ctrl-C, draws progress, fingerprints pytrees, replaces files."""
+"""What the host does around compiled programs: notes Ctrl-C, draws progress, fingerprints pytrees."""
 
 import contextlib
 import hashlib
-import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import jax
 import numpy as np
+from tqdm.auto import tqdm
 
-__all__ = ["deferred_interrupt", "fingerprint", "progress_line", "replacing"]
+__all__ = ["deferred_interrupt", "fingerprint", "progress_line"]
 
 
 @contextlib.contextmanager
@@ -41,16 +39,23 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def progress_line(total: int, label: str, stream: Any = None) -> Callable[[int, str], None]:
-    """A function (done, note) that redraws one line of progress on ``stream`` (default: standard error)."""
+    """A function (done, note) that shows a bar of progress on ``stream`` (default: standard error).
+
+    The clock starts when it is first called: compilation, which comes before, says nothing of how long the rest takes.
+    Into a log it writes every ten seconds.
+    """
+    bar: Any = None
     out = sys.stderr if stream is None else stream
-    start = time.monotonic()
+    live = out.isatty() or "IPython" in sys.modules
 
     def show(done: int, note: str) -> None:
-        filled = 20 * done // total
-        left = (time.monotonic() - start) / max(done, 1) * (total - done)
-        end = "\n" if done >= total else ""
-        out.write(f"\r{label} [{'#' * filled}{'.' * (20 - filled)}] {done}/{total} {note} {left:4.0f} s left{end}")
-        out.flush()
+        nonlocal bar
+        if bar is None or done < bar.n:
+            bar = tqdm(desc=label, total=total, initial=done, file=stream, mininterval=0.1 if live else 10)
+        bar.set_postfix_str(note, refresh=False)
+        bar.update(done - bar.n)
+        if done >= total:
+            bar.close()
 
     return show
 
@@ -61,6 +66,7 @@ def fingerprint(tree: object) -> str:
     Examples
     --------
     >>> import numpy as np
+    from tqdm.auto import tqdm
     >>> from jpltd_jax._host import fingerprint
     >>> [fingerprint([np.zeros(2)]) == fingerprint([other]) for other in (np.zeros(2), np.ones(2))]
     [True, False]
@@ -72,16 +78,3 @@ def fingerprint(tree: object) -> str:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """A file that takes the place of ``path`` when the block ends without an error, and leaves nothing otherwise."""
-    temporary = path.with_name(path.name + ".part")
-    try:
-        with temporary.open(mode, newline=None if "b" in mode else "") as file:
-            yield file
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

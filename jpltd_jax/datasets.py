@@ -12,9 +12,20 @@ import scipy.io
 from scipy.sparse import csc_array, issparse
 from sklearn.datasets import load_digits
 
+from jpltd_jax._archive import read_archive, write_archive
+from jpltd_jax._files import check_fits
 from jpltd_jax.views import as_matrix, checked_mask
 
-__all__ = ["MultiViewData", "load", "load_digits_multiview", "load_mat", "load_npz", "make_blobs", "save_npz"]
+__all__ = [
+    "MultiViewData",
+    "load",
+    "load_digits_multiview",
+    "load_mat",
+    "load_npz",
+    "locate",
+    "make_blobs",
+    "save_npz",
+]
 
 VIEW_KEYS = ("X", "data", "fea", "views")
 LABEL_KEYS = ("Y", "gt", "truth", "labels", "label", "gnd", "y", "truelabel")
@@ -36,24 +47,45 @@ class MultiViewData(NamedTuple):
         (n, m) bool, True where observed; None when nothing is said to be missing.
     name
         What to call it; for a file, its name without the suffix.
+    ids
+        (n,) strings or integers, what to call the samples; None if they have no names.
     """
 
     views: list[np.ndarray]
     labels: np.ndarray | None
     mask: np.ndarray | None
     name: str
+    ids: np.ndarray | None = None
 
 
 def _checked_labels(labels: object) -> np.ndarray:
     array = np.asarray(labels)
-    if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
-        raise ValueError(f"labels must be finite numbers, got dtype {array.dtype}: {array.ravel()[:5]} ...")
+    numbers = array.dtype.kind in "fiub" and np.isfinite(array).all()
+    if not numbers and array.dtype.kind not in "US":
+        raise ValueError(f"labels must be finite numbers or strings, got dtype {array.dtype}: {array.ravel()[:5]} ...")
     if array.size != max(array.shape, default=0):
         raise ValueError(f"labels must be a vector, got shape {array.shape}")
     return np.unique(array.ravel(), return_inverse=True)[1].astype(np.int64)
 
 
-def _checked(views: Sequence[object], labels: object, mask: Any, name: str) -> MultiViewData:
+def _checked_ids(ids: object, n: int) -> np.ndarray:
+    array = np.asarray(ids)
+    if array.dtype.kind == "f" and np.array_equal(array, np.rint(array)):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iuUS":
+        raise ValueError(f"ids must be strings or integers, got dtype {array.dtype}")
+    if array.size != max(array.shape, default=0):
+        raise ValueError(f"ids must be a vector, got shape {array.shape}")
+    array = np.char.decode(array.ravel(), "utf-8") if array.dtype.kind == "S" else array.ravel()
+    if len(array) != n:
+        raise ValueError(f"there are {len(array)} ids but the views have {n} samples")
+    values, counts = np.unique(array, return_counts=True)
+    if counts.max() > 1:
+        raise ValueError(f"the sample id {values[np.argmax(counts)].item()!r} is there more than once")
+    return array
+
+
+def _checked(views: Sequence[object], labels: object, mask: Any, name: str, ids: object = None) -> MultiViewData:
     if len(views) == 0:
         raise ValueError("there are no views")
     matrices = [as_matrix(view, v) for v, view in enumerate(views)]
@@ -64,7 +96,8 @@ def _checked(views: Sequence[object], labels: object, mask: Any, name: str) -> M
     classes = None if labels is None else _checked_labels(labels)
     if classes is not None and len(classes) != n:
         raise ValueError(f"there are {len(classes)} labels but the views have {n} samples")
-    return MultiViewData(matrices, classes, None if mask is None else checked_mask(mask, n, len(views)), name)
+    hidden = None if mask is None else checked_mask(mask, n, len(views))
+    return MultiViewData(matrices, classes, hidden, name, None if ids is None else _checked_ids(ids, n))
 
 
 def _orientation_histograms(images: np.ndarray) -> np.ndarray:
@@ -161,9 +194,10 @@ def _about(subject: str) -> Iterator[None]:
 
 
 def load_npz(path: str | os.PathLike[str]) -> MultiViewData:
-    """Read a NumPy archive with ``view0``, ``view1``, ... (n, d_v), and ``labels`` (n,) and ``mask`` (n, m) if present.
+    """Read a NumPy archive with ``view0``, ``view1``, ... (n, d_v), and ``labels``, ``mask`` and ``ids`` if present.
 
-    Other arrays in it are ignored. Pickled objects are refused.
+    ``labels`` (n,) are numbers or strings, ``mask`` is (n, m) bool, ``ids`` (n,) are strings or integers. Other arrays
+    in it are ignored. Pickled objects are refused.
 
     Examples
     --------
@@ -171,21 +205,19 @@ def load_npz(path: str | os.PathLike[str]) -> MultiViewData:
     >>> import numpy as np
     >>> from jpltd_jax.datasets import load_npz
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/pair.npz", view0=np.eye(3), view1=np.ones((3, 2)), labels=[1, 1, 2])
+    ...     np.savez(f"{folder}/pair.npz", view0=np.eye(3), view1=np.ones((3, 2)), labels=["dog", "dog", "eel"])
     ...     pair = load_npz(f"{folder}/pair.npz")
     >>> pair.name, len(pair.views), pair.labels
     ('pair', 2, array([0, 0, 1]))
     """
     path = Path(path)
-    reading = _about(f"{path} is not a readable archive")
-    with path.open("rb") as file, reading, np.load(file, allow_pickle=False) as archive:
-        keys = archive.files
-        arrays = {key: archive[key] for key in keys if re.fullmatch(r"view\d+|labels|mask", key)}
-    names = [f"view{v}" for v in range(len(arrays.keys() - {"labels", "mask"}))]
+    arrays, keys = read_archive(path, lambda key: re.fullmatch(r"view\d+|labels|mask|ids", key) is not None)
+    names = [f"view{v}" for v in range(len(arrays.keys() - {"labels", "mask", "ids"}))]
     if not names or not arrays.keys() >= set(names):
         raise ValueError(f"{path} must hold view0, view1, ... without a gap; it holds {keys}")
     with _about(str(path)):
-        return _checked([arrays[name] for name in names], arrays.get("labels"), arrays.get("mask"), path.stem)
+        views = [arrays[name] for name in names]
+        return _checked(views, arrays.get("labels"), arrays.get("mask"), path.stem, arrays.get("ids"))
 
 
 def save_npz(path: str | os.PathLike[str], data: MultiViewData) -> None:
@@ -206,17 +238,34 @@ def save_npz(path: str | os.PathLike[str], data: MultiViewData) -> None:
     path = Path(path)
     if path.suffix.lower() != ".npz":
         raise ValueError(f"the name must end in .npz, got {path}")
-    data = _checked(data.views, data.labels, data.mask, data.name)
-    optional = {"labels": data.labels, "mask": data.mask}
+    data = _checked(*data)
+    optional = {"labels": data.labels, "mask": data.mask, "ids": data.ids}
     arrays = {f"view{v}": view for v, view in enumerate(data.views)}
     arrays |= {name: array for name, array in optional.items() if array is not None}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_archive(path, arrays, compress=True)
+
+
+def _text(value: object) -> str | None:
+    """A string of MATLAB's, else None."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U" and value.size <= 1:
+        return "".join(value.ravel()).strip()
+    return None
+
+
+def _texts(value: Any) -> np.ndarray | None:
+    """A column of MATLAB's strings, a cell array or a matrix of characters; None if it is none."""
+    if not isinstance(value, np.ndarray) or value.size == 0:
+        return None
+    if value.dtype.kind == "U":
+        return np.char.strip(value.ravel())
+    found = [_text(cell) for cell in value.ravel()] if _is_cell(value) else [None]
+    return None if None in found else np.array(found, str)
+
+
+def _mat_mask(value: Any) -> np.ndarray:
+    """MATLAB's logical matrix, which may come as numbers 0 and 1."""
+    array = np.asarray(value.toarray() if issparse(value) else value)
+    return array.astype(bool) if array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all() else array
 
 
 def _is_cell(value: object) -> bool:
@@ -226,12 +275,17 @@ def _is_cell(value: object) -> bool:
 def _from_hdf5(file: Any, item: Any) -> Any:
     """Give a MATLAB 7.3 variable the form in which scipy.io.loadmat returns one; None for what cannot be a matrix."""
     if "MATLAB_sparse" in item.attrs:
+        check_fits(sum(part.size * part.dtype.itemsize for part in item.values()))
         columns = item["jc"][()].astype(np.int64)
         entries = (item["data"][()], item["ir"][()].astype(np.int64)) if "data" in item else ([], [])
         return csc_array((*entries, columns), shape=(int(item.attrs["MATLAB_sparse"]), len(columns) - 1))
     if not hasattr(item, "dtype"):
         return None
+    check_fits(item.size * item.dtype.itemsize)
     array = item[()].T
+    if item.attrs.get("MATLAB_class") == b"char":
+        is_empty = bool(item.attrs.get("MATLAB_empty", False))
+        return np.array([] if is_empty else ["".join(map(chr, row)) for row in np.atleast_2d(array)], str)
     if not _is_cell(array):
         return array
     cells = np.empty(array.shape, object)
@@ -251,12 +305,15 @@ def _read_mat(path: Path) -> dict[str, Any]:
         import h5py
     except ImportError as error:
         raise ImportError(f"{path} is a MATLAB 7.3 file; reading it needs h5py: pip install h5py") from error
-    known = {*VIEW_KEYS, *LABEL_KEYS}
+    known = {*VIEW_KEYS, *LABEL_KEYS, "ids", "mask"}
     with _about(f"{path} is not a readable MATLAB 7.3 file"), h5py.File(path, "r") as file:
         return {name: _from_hdf5(file, file[name]) if name in known else None for name in file if name[0] != "#"}
 
 
 def _label_vector(value: Any) -> np.ndarray:
+    texts = _texts(value)
+    if texts is not None:
+        return _checked_labels(texts)
     if not _is_cell(value):
         return _checked_labels(value.toarray() if issparse(value) else value)
     vectors = [_label_vector(cell) for cell in value.ravel()]
@@ -282,14 +339,15 @@ def _samples_as_rows(matrices: list[np.ndarray], n_labels: int | None) -> list[n
 
 
 def load_mat(path: str | os.PathLike[str], *, samples_as: Literal["auto", "rows", "columns"] = "auto") -> MultiViewData:
-    """Read a MATLAB file with a cell array of views and, if present, a vector of labels.
+    """Read a MATLAB file with a cell array of views and, if present, a vector of labels, ``mask`` and ``ids``.
 
     Parameters
     ----------
     path
         MATLAB file of any version; 7.3 needs the package h5py. The views are the first cell array under a name in
-        ``VIEW_KEYS``, the labels stand under the first name present of ``LABEL_KEYS``: a vector, or a cell
-        array with copies of one. Sparse views come back dense.
+        ``VIEW_KEYS``, the labels stand under the first name present of ``LABEL_KEYS``: a vector, a cell array with
+        copies of one, or a cell array of strings. ``mask`` is (n, m), true where observed; ``ids`` has a number or a
+        string for each sample. Sparse views come back dense.
     samples_as
         Whether samples are the rows or the columns of each cell. ``"auto"`` finds the side as long as the labels or,
         without labels, the size that all cells share. A square cell is taken to lie as the others do; what stays
@@ -320,13 +378,49 @@ def load_mat(path: str | os.PathLike[str], *, samples_as: Literal["auto", "rows"
     with _about(str(path)):
         if cells.size == 0 or cells.size != max(cells.shape):
             raise ValueError(f"expected one row or column of views, got a cell array of shape {cells.shape}")
+        for cell in cells.ravel():
+            if issparse(cell):
+                check_fits(cell.shape[0] * cell.shape[1] * 8)
         matrices = [as_matrix(cell, v) for v, cell in enumerate(cells.ravel())]
         labels = None if labels_key is None else _label_vector(variables[labels_key])
         if samples_as == "columns":
             matrices = [x.T for x in matrices]
         elif samples_as == "auto":
             matrices = _samples_as_rows(matrices, None if labels is None else len(labels))
-        return _checked(matrices, labels, None, path.stem)
+        ids, mask = variables.get("ids"), variables.get("mask")
+        texts = _texts(ids)
+        mask = None if mask is None else _mat_mask(mask)
+        return _checked(matrices, labels, mask, path.stem, ids if texts is None else texts)
+
+
+LOADERS = {".npz": load_npz, ".mat": load_mat}
+
+
+def locate(name_or_path: str | os.PathLike[str]) -> Path | None:
+    """The file that :func:`load` reads; None for the bundled set.
+
+    Examples
+    --------
+    >>> from jpltd_jax.datasets import locate
+    >>> locate("folder/mine.npz").name, locate("digits")
+    ('mine.npz', None)
+    """
+    path = Path(name_or_path)
+    if path.suffix or path.name != os.fspath(name_or_path):
+        if path.suffix.lower() not in LOADERS:
+            raise ValueError(
+                f"cannot tell the format of {path}: expected a name that ends in .npz or .mat; "
+                "tables (.csv, .tsv, .parquet) are one view each: jpltd_jax.tables.read_tables"
+            )
+        return path
+    if path.name == "digits":
+        return None
+    folder = os.environ.get("JPLTD_DATA")
+    for suffix in LOADERS:
+        if folder and (file := Path(folder, path.name + suffix)).exists():
+            return file
+    where = f"the directory named by JPLTD_DATA, {folder}" if folder else "JPLTD_DATA: that variable is not set"
+    raise FileNotFoundError(f"only 'digits' is bundled, and there is no {path.name}.npz or {path.name}.mat in {where}")
 
 
 def load(name_or_path: str | os.PathLike[str]) -> MultiViewData:
@@ -341,17 +435,5 @@ def load(name_or_path: str | os.PathLike[str]) -> MultiViewData:
     >>> load("digits").labels.shape
     (1797,)
     """
-    path = Path(name_or_path)
-    loaders = {".npz": load_npz, ".mat": load_mat}
-    if path.suffix or path.name != os.fspath(name_or_path):
-        if path.suffix.lower() not in loaders:
-            raise ValueError(f"cannot tell the format of {path}: expected a name that ends in .npz or .mat")
-        return loaders[path.suffix.lower()](path)
-    if path.name == "digits":
-        return load_digits_multiview()
-    folder = os.environ.get("JPLTD_DATA")
-    for suffix, loader in loaders.items():
-        if folder and (file := Path(folder, path.name + suffix)).exists():
-            return loader(file)
-    where = f"the directory named by JPLTD_DATA, {folder}" if folder else "JPLTD_DATA: that variable is not set"
-    raise FileNotFoundError(f"only 'digits' is bundled, and there is no {path.name}.npz or {path.name}.mat in {where}")
+    path = locate(name_or_path)
+    return load_digits_multiview() if path is None else LOADERS[path.suffix.lower()](path)

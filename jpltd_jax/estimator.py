@@ -22,9 +22,12 @@ from jpltd_jax._host import progress_line
 from jpltd_jax._types import check_count
 from jpltd_jax.loop import Loop, Method, Status
 from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED_HYPER, Config, Hyper
-from jpltd_jax.pipeline import Clustering, Model, assign, choose_lam, cluster, margins, method_of
+from jpltd_jax.pipeline import Clustering, Model, assign, cluster, margins, method_of
 from jpltd_jax.preparation import apply_preparations, prepare_views
 from jpltd_jax.problem import Problem, check_features, further_samples, make_problem, warn_of_shift
+from jpltd_jax.quality import unconnected
+from jpltd_jax.saving import load_model, save_model
+from jpltd_jax.selection import NumbersOfClusters, choose_lam, compare_numbers_of_clusters
 from jpltd_jax.views import (
     Views,
     ViewsLike,
@@ -40,6 +43,9 @@ __all__ = ["JPLTD", "Clusterer"]
 CHUNK = 5
 """Iterations between two looks of the host."""
 
+NUMBERS_OF_CLUSTERS = range(2, 21)
+"""What ``n_clusters="auto"`` tries, as far as there are three samples per cluster."""
+
 POSITIVE = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 
@@ -47,7 +53,7 @@ NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 class _MultiViewClusterer(ClusterMixin, BaseEstimator):
     """What the estimators share: reading views, iterating with progress, and the fitted attributes."""
 
-    n_clusters: int
+    n_clusters: Any
     max_iter: int | None
     checkpoint: str | PathLike[str] | None
     random_state: Any
@@ -64,19 +70,26 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
 
         return Loop(max_iter=max_iter, every=CHUNK, callback=callback, checkpoint=self.checkpoint)
 
+    def _number(self, problem: Problem, hyper: Any, config: Any, seed: int) -> int:
+        """The number of clusters."""
+        return int(self.n_clusters)
+
     def _find(
         self, key: jax.Array, problem: Problem, hyper: Any, config: Any, method: Method
     ) -> tuple[Any, Clustering]:
         """The hyper-parameters used, and the clustering."""
         loop = self._loop(method, f"{method.title} in float64" if method.needs_x64 else method.title)
-        return hyper, cluster(key, problem, hyper, int(self.n_clusters), config, method=method, loop=loop)
+        return hyper, cluster(key, problem, hyper, self.n_clusters_, config, method=method, loop=loop)
 
     def _cluster(self, views: Views, problem: Problem, hyper: Any, config: Any, method: Method) -> Clustering:
-        check_count("n_clusters", self.n_clusters, len(views.ids))
-        distinct = count_distinct(views, int(self.n_clusters))
-        if distinct < self.n_clusters:
-            warnings.warn(f"fewer distinct samples ({distinct}) than clusters ({self.n_clusters})", stacklevel=3)
+        if isinstance(self.n_clusters, Integral):
+            check_count("n_clusters", int(self.n_clusters), len(views.ids))
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        with self._naming_sizes(views):
+            self.n_clusters_ = self._number(problem, hyper, config, seed)
+        distinct = count_distinct(views, self.n_clusters_)
+        if distinct < self.n_clusters_:
+            warnings.warn(f"fewer distinct samples ({distinct}) than clusters ({self.n_clusters_})", stacklevel=3)
         with self._naming_sizes(views):
             hyper, found = jax.block_until_ready(self._find(jax.random.key(seed), problem, hyper, config, method))
         status, n_iter = found.solution.status, int(found.solution.n_iter)
@@ -97,8 +110,8 @@ class _MultiViewClusterer(ClusterMixin, BaseEstimator):
         self.n_features_in_ = [int(matrix.shape[1]) for matrix in views.matrices]
         self.view_names_in_, self.feature_names_in_ = views.names, views.features
         n_found = len(np.unique(self.labels_))
-        if n_found < self.n_clusters:
-            warnings.warn(f"found {n_found} of the {self.n_clusters} clusters asked for", stacklevel=3)
+        if n_found < self.n_clusters_:
+            warnings.warn(f"found {n_found} of the {self.n_clusters_} clusters asked for", stacklevel=3)
         return found
 
     def _why_empty(self, views: Views, hyper: Any, n_iter: int) -> str:
@@ -221,11 +234,14 @@ class JPLTD(_MultiViewClusterer):
     Parameters
     ----------
     n_clusters
-        Number of clusters.
+        Number of clusters. ``"auto"`` suggests one of 2..20, and a sequence such as ``range(3, 9)`` one of these: the
+        one whose partition has the largest modularity on the views' own graphs, see
+        :func:`jpltd_jax.selection.compare_numbers_of_clusters`. How often that is right is in
+        :doc:`/hyperparameters`; look at ``clusters_tried_`` before you believe it.
     lam, theta
         Weights of the low-rank and of the sparse tensor. ``lam=None`` is 0.25 with the graph transform and 5 with the
-        Fourier transform; ``lam="auto"`` picks, from :data:`jpltd_jax.pipeline.LAMS`, the value with the clearest
-        clusters by :func:`jpltd_jax.pipeline.clarity`. None of them needs labels.
+        Fourier transform; ``lam="auto"`` picks, from :data:`jpltd_jax.selection.LAMS`, the value with the clearest
+        clusters by :func:`jpltd_jax.selection.clarity`. None of them needs labels.
     max_iter, tol
         Stop after so many iterations, or when both residuals are below ``tol``. The default, 30, is early stopping, as
         in the authors' program.
@@ -260,6 +276,11 @@ class JPLTD(_MultiViewClusterer):
     chosen_ : str, the name of the one taken; None if there was no choice
     support_ : (m, n_clusters) float array, how strongly each view supports each cluster: its part of the view's
         modularity; None with anchors and for the published method
+    n_clusters_ : int, the number of clusters
+    clusters_tried_ : :class:`jpltd_jax.selection.NumbersOfClusters`, what was found for each number of clusters; None
+        if the number was given
+    unconnected_ : (n,) bool array, the samples that no chain of samples with a view in common joins to the largest
+        group of samples that are joined: nothing in the data compares them with the others
     margin_ : (n,) float array in 0..1, how sure the label of each sample is: 1 - d1 / d2, with the distances to the
         nearest and the second nearest centre in the embedding
     n_iter_ : int
@@ -283,7 +304,7 @@ class JPLTD(_MultiViewClusterer):
     """
 
     _parameter_constraints: ClassVar = {
-        "n_clusters": [POSITIVE],
+        "n_clusters": [POSITIVE, StrOptions({"auto"}), list, tuple, range, np.ndarray],
         "lam": [NOT_NEGATIVE, StrOptions({"auto"}), None],
         "theta": [NOT_NEGATIVE],
         "max_iter": [POSITIVE],
@@ -299,7 +320,7 @@ class JPLTD(_MultiViewClusterer):
 
     def __init__(
         self,
-        n_clusters: int,
+        n_clusters: int | Literal["auto"] | Sequence[int],
         *,
         lam: float | Literal["auto"] | None = None,
         theta: float = 0.1,
@@ -331,7 +352,17 @@ class JPLTD(_MultiViewClusterer):
     ) -> tuple[Any, Clustering]:
         if self.lam != "auto":
             return super()._find(key, problem, hyper, config, method)
-        return choose_lam(key, problem, hyper, int(self.n_clusters), config, loop=self._loop(method, "lam auto"))
+        return choose_lam(key, problem, hyper, self.n_clusters_, config, loop=self._loop(method, "lam auto"))
+
+    def _number(self, problem: Problem, hyper: Any, config: Any, seed: int) -> int:
+        self.clusters_tried_: NumbersOfClusters | None = None
+        if isinstance(self.n_clusters, Integral):
+            return int(self.n_clusters)
+        tried: Sequence[int] = self.n_clusters
+        if isinstance(self.n_clusters, str):
+            tried = [c for c in NUMBERS_OF_CLUSTERS if c == 2 or 3 * c <= problem.n_samples]
+        self.clusters_tried_ = compare_numbers_of_clusters(problem, hyper, tried, config, seed=seed)
+        return self.clusters_tried_.suggested
 
     def _why_empty(self, views: Views, hyper: Any, n_iter: int) -> str:
         if not any(x.any() for x in views.matrices):
@@ -383,6 +414,13 @@ class JPLTD(_MultiViewClusterer):
             prepared, self._preparations = prepare_views(views, self._wanted_preparation(len(views.matrices)))
         warn_of_shift(views, [v for v, made in enumerate(self._preparations) if made.name in ("unit", "root")])
         problem = make_problem(prepared, normalize=False, anchors=anchors)
+        self.unconnected_ = unconnected(views.mask)
+        if self.unconnected_.any():
+            warnings.warn(
+                f"{self.unconnected_.sum()} samples share no view with the others, not even through further samples: "
+                "nothing in the data compares them (see unconnected_)",
+                stacklevel=2,
+            )
         found = self._cluster(views, problem, hyper, config, methods.JPLTD)
         self._model = Model.of(problem, config, found)
         self.preparation_ = [preparation.name for preparation in self._preparations]
@@ -405,16 +443,18 @@ class JPLTD(_MultiViewClusterer):
     def _explain(self, found: Clustering) -> None:
         self.candidates_, self.chosen_, self.support_ = {}, None, None
         if found.candidates is not None:
-            tried = jax.tree.map(np.asarray, found.candidates)
+            tried, quality = found.candidates, found.candidates.quality
             self.chosen_ = tried.names[int(tried.chosen)]
-            self.support_ = tried.best().support
-            for i, name in enumerate(tried.names):
-                one = jax.tree.map(lambda leaf, i=i: leaf[i], tried.quality)
+            self.support_ = np.asarray(tried.best().support)
+            numbers = np.asarray(quality.modularity), np.asarray(quality.explained), np.asarray(quality.score)
+            for name, labels, modularity, explained, score in zip(
+                tried.names, np.asarray(tried.labels), *numbers, strict=True
+            ):
                 self.candidates_[name] = {
-                    "labels": tried.labels[i],
-                    "modularity": float(one.modularity),
-                    "explained": float(np.mean(one.explained)),
-                    "score": float(one.score),
+                    "labels": labels,
+                    "modularity": float(modularity),
+                    "explained": float(np.mean(explained)),
+                    "score": float(score),
                 }
         self.margin_ = np.asarray(margins(found.embedding, found.centers))
 
@@ -431,3 +471,12 @@ class JPLTD(_MultiViewClusterer):
         views = check_features(views, self._model.dictionary)
         prepared = apply_preparations(views, self._preparations)
         return np.asarray(assign(self._model, further_samples(self._model.dictionary, prepared, normalize=False)))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to an .npz file of plain arrays, from which :meth:`load` makes an equal one."""
+        save_model(path, self)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "JPLTD":
+        """The model that :meth:`save` wrote: its labels, and what it predicts, are the same bit for bit."""
+        return load_model(path, cls)

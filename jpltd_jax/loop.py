@@ -9,7 +9,6 @@ import contextlib
 import json
 import math
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -23,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jpltd_jax._host import deferred_interrupt, fingerprint, replacing
+from jpltd_jax._archive import read_archive, write_archive
+from jpltd_jax._host import deferred_interrupt, fingerprint
 from jpltd_jax._types import Key, check_choice, check_count
 from jpltd_jax.problem import Problem
 
@@ -435,8 +435,7 @@ _scanned = jax.jit(_scan, static_argnums=4)
 
 def _save(path: Path, carry: Carry, header: dict[str, str]) -> None:
     leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
-    with replacing(path, "wb") as file:
-        np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **leaves)
+    write_archive(path, {"header": np.array(json.dumps(header))} | leaves)
 
 
 def _shapes(carry: Carry) -> list[Any]:
@@ -449,17 +448,17 @@ def _load(path: Path, header: dict[str, str], fresh: Carry, max_iter: int) -> Ca
     leaves, structure = jax.tree.flatten(fresh)
     damaged = f"{path} is not a checkpoint, or is damaged; remove it to start anew"
     try:
-        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as archive:
-            found = dict(json.loads(str(archive["header"])))
-            arrays = [archive[f"leaf{i}"] for i in range(len(leaves))]
+        arrays, _ = read_archive(path)
+        found = dict(json.loads(str(arrays["header"])))
+        saved = [arrays[f"leaf{i}"] for i in range(len(leaves))]
     except PermissionError:
         raise
-    except Exception as error:  # there is no end to what zipfile, zlib, NumPy and json raise
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(damaged) from error
     for name, value in header.items():
         if found.get(name) != value:
             raise ValueError(f"{path} is a checkpoint of another run: its {name} differs; remove it to start anew")
-    carry = jax.tree.unflatten(structure, arrays)
+    carry = jax.tree.unflatten(structure, saved)
     if _shapes(carry) != _shapes(fresh):
         raise ValueError(damaged)
     if int(carry.n_iter) > max_iter:

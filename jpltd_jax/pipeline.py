@@ -15,10 +15,10 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from jpltd_jax._types import Key, check_key
 from jpltd_jax.graphs import nearest_rows, reached, sparsify_rows
-from jpltd_jax.linalg import divide, leading_eigenvectors, normalized, ridge, squared_distances
-from jpltd_jax.loop import Loop, Method, Solution, Status, prepare, run
+from jpltd_jax.linalg import divide, ridge, squared_distances
+from jpltd_jax.loop import Loop, Method, Solution, prepare, run
 from jpltd_jax.methods import JPLTD, METHODS
-from jpltd_jax.methods.jpltd import Config, Data, Hyper, neighbours_kept, neighbours_reached
+from jpltd_jax.methods.jpltd import Config, Data, neighbours_kept, neighbours_reached
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.quality import Quality
 from jpltd_jax.spectral import Embedding, KMeans, embed, kmeans
@@ -27,24 +27,19 @@ from jpltd_jax.views import Views
 
 __all__ = [
     "HEAD_START",
-    "LAMS",
     "Candidates",
     "Clustering",
     "Model",
     "assign",
-    "choose_lam",
-    "clarity",
     "cluster",
     "fit",
     "label",
+    "margins",
     "method_of",
 ]
 
 HEAD_START = 0.01
 """Of the first candidate in :func:`label`, as a share of its score."""
-
-LAMS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
-"""Values of lam that :func:`choose_lam` tries."""
 
 
 @jax.tree_util.register_dataclass
@@ -317,47 +312,3 @@ def margins(embedding: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Flo
         return jnp.ones(len(embedding), embedding.dtype)
     nearest = jnp.sqrt(-jax.lax.top_k(-squared_distances(embedding, centers), 2)[0])
     return 1 - divide(nearest[:, 0], nearest[:, 1], 1.0)
-
-
-def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:
-    """Eigengap mu_c - mu_{c+1} of D^-1/2 H D^-1/2, eigenvalues in falling order: 1 for c separate cliques.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from jpltd_jax.pipeline import clarity
-    >>> three_pairs = jnp.kron(jnp.eye(3), jnp.ones((2, 2)))
-    >>> clarity(three_pairs, 3).round(3), clarity(three_pairs, 2).round(3)
-    (Array(1., dtype=float32), Array(0., dtype=float32))
-    """
-    n = affinity.shape[0]
-    values, _ = leading_eigenvectors(normalized(affinity), min(n_clusters + 1, n))
-    return values[n_clusters - 1] - (values[n_clusters] if n_clusters < n else 0)
-
-
-def choose_lam(
-    key: Key,
-    problem: Problem,
-    hyper: Hyper,
-    n_clusters: int,
-    config: Config | None = None,
-    *,
-    loop: Loop = Loop(),  # noqa: B008
-) -> tuple[Hyper, Clustering]:
-    """JPLTD with the lam of :data:`LAMS` whose affinity is clearest by :func:`clarity`; no labels are needed.
-
-    Empty and non-finite affinities never win. An interrupted run is returned as it is.
-    """
-    best: tuple[float, Hyper, Clustering] | None = None
-    for lam in LAMS:
-        tried = hyper._replace(lam=lam)
-        found = cluster(key, problem, tried, n_clusters, config, loop=loop)
-        if found.solution.status is Status.RUNNING:
-            return tried, found
-        usable = found.solution.status not in (Status.EMPTY, Status.NONFINITE)
-        assert found.affinity is not None
-        score = float(clarity(found.affinity, n_clusters)) if usable else -float("inf")
-        if best is None or score > best[0]:
-            best = (score, tried, found)
-    assert best is not None
-    return best[1:]

@@ -13,7 +13,7 @@ To write your own, derive from :class:`SliceTransform` and give ``slices``, ``jo
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -308,7 +308,7 @@ class Grouped:
         return jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(jnp.moveaxis(grams, -1, 0)), 0))
 
 
-def as_transform(transform: Transform | None) -> Transform:
+def as_transform(transform: Any) -> Transform:
     """The transform, by default :class:`Fourier`, if it is one.
 
     Examples

@@ -7,11 +7,12 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import jax
 import numpy as np
 
+from jpltd_jax._files import replacing
 from jpltd_jax.loop import Status
 
 __all__ = [
@@ -63,18 +64,38 @@ def decode(line: str) -> Row:
     }
 
 
-def read_rows(path: Path) -> list[Row]:
-    """All complete rows of the file, none if there is no file; a last line that was cut off is left out."""
+def _stored(path: Path) -> tuple[list[Row], str]:
+    """The complete rows of the file, and what stands behind the last of them."""
     if not path.exists():
-        return []
-    *complete, _ = path.read_text().split("\n")
+        return [], ""
+    try:
+        *complete, rest = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a store of results: it is no text") from error
     rows = []
     for number, line in enumerate(complete, 1):
         try:
-            rows.append(decode(line))
-        except (ValueError, AttributeError) as error:
+            row = decode(line)
+            row["fingerprint"], row["status"]
+        except (ValueError, AttributeError, KeyError) as error:
             raise ValueError(f"{path}, line {number} is not a row of results") from error
-    return rows
+        rows.append(row)
+    return rows, rest
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All complete rows of the file, none if there is no file; a last line that was cut off is left out."""
+    return _stored(path)[0]
+
+
+def _is_begun(rest: str, names: Sequence[str]) -> bool:
+    """Whether a text can be the begin of a row with these parameters first, and is not JSON of its own."""
+    start = f'{{"{names[0]}": '
+    try:
+        json.loads(rest)
+    except ValueError:
+        return rest.startswith(start) or start.startswith(rest)
+    return '"fingerprint": ' in rest and rest.startswith(start)
 
 
 def cut_partial_row(path: Path) -> None:
@@ -84,11 +105,19 @@ def cut_partial_row(path: Path) -> None:
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows at the end of the file; they are on disk when this returns."""
-    with path.open("a") as file:
-        file.write("".join(encode(row) + "\n" for row in rows))
-        file.flush()
-        os.fsync(file.fileno())
+    """Write rows at the end of the file, at once, so that two processes do not mix theirs.
+
+    They are on disk when this returns. After an error, such as a full disk, the file ends with a complete row.
+    """
+    data = "".join(encode(row) + "\n" for row in rows).encode()
+    try:
+        with path.open("ab", buffering=0) as file:
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+    except OSError as error:
+        cut_partial_row(path)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def open_store(store: str | os.PathLike[str], fingerprint: str, names: Sequence[str]) -> tuple[Path, dict[str, Row]]:
@@ -101,9 +130,14 @@ def open_store(store: str | os.PathLike[str], fingerprint: str, names: Sequence[
         raise FileNotFoundError(f"the directory of the store {path} does not exist")
     known: dict[str, Row] = {}
     for file in (path, *path.parent.glob(f"{glob.escape(path.name)}.[0-9]*")):
-        for row in read_rows(file):
-            if row.get("fingerprint") != fingerprint:
+        rows, rest = _stored(file)
+        if not rows and not _is_begun(rest, names):
+            raise ValueError(f"{file} is not a store of results; it stays as it is: give another name")
+        for number, row in enumerate(rows, 1):
+            if row["fingerprint"] != fingerprint:
                 raise ValueError(f"{file} holds results of another problem, masks, classes, key or options")
+            if not row.keys() >= set(names):
+                raise ValueError(f"{file}, line {number} is not a row of results")
             known[encode({name: row[name] for name in names})] = row
     index = jax.process_index()
     own = path if index == 0 else path.with_name(f"{path.name}.{index}")
@@ -141,16 +175,21 @@ class SweepResult(NamedTuple):
 
         return pd.DataFrame(self._table())
 
+    def write_csv(self, file: IO[str]) -> None:
+        """Write the rows, without labels, into an open text file."""
+        writer = csv.DictWriter(file, list(self._table()[0]) if self.rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self._table())
+
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the rows, without labels."""
-        with open(path, "w", newline="") as file:
-            writer = csv.DictWriter(file, list(self._table()[0]) if self.rows else [])
-            writer.writeheader()
-            writer.writerows(self._table())
+        with replacing(Path(path), "w") as file:
+            self.write_csv(file)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write a list of the rows, without labels; NaN is null."""
-        Path(path).write_text("[" + ",\n".join(map(encode, self._table())) + "]\n")
+        with replacing(Path(path), "w") as file:
+            file.write("[" + ",\n".join(map(encode, self._table())) + "]\n")
 
     def _usable(self, metric: str) -> list[Row]:
         if self.rows and metric not in self.rows[0]:

@@ -14,8 +14,9 @@ import jpltd_jax as jj
 from jpltd_jax import loop as loops
 from jpltd_jax import pipeline, spectral
 from jpltd_jax.methods import JPLTD, jpltd
-from jpltd_jax.pipeline import LAMS, Model, assign, choose_lam, clarity
+from jpltd_jax.pipeline import Model, assign
 from jpltd_jax.problem import further_samples
+from jpltd_jax.selection import LAMS, choose_lam, clarity
 from tests.strategies import seeds
 
 N, C, NEW = 120, 4, 40

@@ -15,11 +15,12 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
 import jpltd_jax as jj
-from jpltd_jax import pipeline
+from jpltd_jax import selection
 from jpltd_jax._host import progress_line
 from jpltd_jax.annotate import annotate
-from jpltd_jax.pipeline import HEAD_START, LAMS, clarity
+from jpltd_jax.pipeline import HEAD_START
 from jpltd_jax.preparation import PREPARATIONS, prepare_views
+from jpltd_jax.selection import LAMS, clarity
 from jpltd_jax.views import read_views
 from tests.annotated import AnnData, mudata
 
@@ -32,7 +33,7 @@ CONFIG = jj.Config(latent_dim=5, n_neighbors=6)
 
 
 def model(**changes):
-    return jj.JPLTD(3, **({"config": CONFIG, "random_state": 0} | changes))
+    return jj.JPLTD(**({"n_clusters": 3, "config": CONFIG, "random_state": 0} | changes))
 
 
 @pytest.fixture(scope="module")
@@ -306,8 +307,8 @@ def stopped_early(est):
 
 def test_interrupt_ends_the_fit_also_between_values_of_lam(monkeypatch):
     calls = []
-    cluster = pipeline.cluster
-    monkeypatch.setattr(pipeline, "cluster", lambda *a, **k: calls.append(1) or cluster(*a, **k))
+    cluster = selection.cluster
+    monkeypatch.setattr(selection, "cluster", lambda *a, **k: calls.append(1) or cluster(*a, **k))
     with pytest.raises(KeyboardInterrupt, match="after iteration 5"):
         stopped_early(model(lam="auto")).fit(VIEWS)
     assert len(calls) == 1
@@ -322,15 +323,27 @@ def test_progress_is_drawn_only_when_asked(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_progress_line_counts():
+def test_progress_line_counts_from_the_first_report(monkeypatch):
+    """What comes before it, compilation, is not in the estimate; nor does a second run go on with the first one's."""
     import io
 
+    clock = [0]
+    monkeypatch.setattr("tqdm.std.time", lambda: clock[0])
     out = io.StringIO()
     show = progress_line(4, "work", out)
+    clock[0] = 1000
+    show(1, "a quarter")
+    clock[0] = 1001
     show(2, "half")
     show(4, "done")
-    assert "[##########..........] 2/4 half" in out.getvalue()
+    first, *_, last = out.getvalue().split("\r")[1:]
+    assert "1/4" in first
+    assert "00:00<?" in first
+    assert "4/4 [00:01<00:00" in last
+    assert "done" in last
     assert out.getvalue().endswith("\n")
+    show(1, "again")
+    assert "1/4" in out.getvalue().rsplit("\r", 1)[1]
 
 
 def test_whole_chain_is_one_jitted_function_over_masks_and_seeds():
@@ -420,3 +433,27 @@ def test_preparation_can_be_given():
 def test_fast_takes_the_late_graph():
     est = model(strategy="fast").fit(VIEWS)
     assert (list(est.candidates_), est.chosen_) == (["late"], "late")
+
+
+def test_the_number_of_clusters_is_suggested_from_the_numbers_given(fitted):
+    est = model(n_clusters=range(2, 5)).fit(VIEWS)
+    assert est.n_clusters_ == est.clusters_tried_.suggested == 3
+    assert est.clusters_tried_.counts.tolist() == [2, 3, 4]
+    np.testing.assert_array_equal(est.labels_, fitted.labels_)
+    assert (fitted.n_clusters_, fitted.clusters_tried_) == (3, None)
+    assert clone(est).n_clusters == range(2, 5)
+    with pytest.raises(ValueError, match="smallest number of clusters must be between 2 and 45, got 1"):
+        model(n_clusters=[1, 2]).fit(VIEWS)
+
+
+def test_auto_tries_as_many_clusters_as_there_are_three_samples_for():
+    assert model(n_clusters="auto").fit([x[:12] for x in DATA.views]).clusters_tried_.counts.tolist() == [2, 3, 4]
+
+
+def test_samples_that_nothing_compares_are_named(fitted):
+    assert not fitted.unconnected_.any()
+    apart = np.ones((45, 3), bool)
+    apart[:40, 2], apart[40:, :2] = False, False
+    with pytest.warns(UserWarning, match="^5 samples share no view with the others"):
+        est = model().fit(DATA.views, mask=apart)
+    assert np.flatnonzero(est.unconnected_).tolist() == list(range(40, 45))

@@ -400,8 +400,8 @@ def test_interrupt_keeps_what_is_done(small, tmp_path, monkeypatch):
 def test_progress_line(small, capsys):
     run(small, grid_of({"lam": [0.1, 0.5], "theta": 0.05}), progress=True)
     printed = capsys.readouterr().err
-    assert "2/2 best accuracy" in printed
-    assert "s left" in printed
+    assert "2/2" in printed
+    assert "best accuracy" in printed
 
 
 # Devices ------------------------------------------------------------------------------------------------------------
@@ -432,9 +432,9 @@ def test_command_line(tmp_path, capsys):
     arguments += ["--out", str(out), "--store", str(store)]
     assert main(arguments) == 0
     printed = capsys.readouterr()
-    assert "6 of 6 configurations, 2 empty or not finite" in printed.out
+    assert "6 configurations, 2 empty or not finite" in printed.out
     assert "% at lam=0.5 theta=0.1 latent_dim=3 (chosen by the labels)" in printed.out
-    assert "6/6" in printed.err
+    assert printed.err == ""
     assert len(out.read_text().splitlines()) == 7
     assert len(read_rows(store)) == 6
     assert main([*arguments, "--quiet"]) == 0
