@@ -139,7 +139,7 @@ def view_graphs(problem: Problem, n_neighbors: int = 10, share: float = 0.0) -> 
     n = problem.n_samples
     most = min(max(n_neighbors, int(share * n + SLACK)), n - 1)
     counts = neighbor_counts(problem, n_neighbors, share)
-    return jax.lax.map(lambda view: _view_graph(*view, most), (problem.data, problem.mask, counts))
+    return jax.lax.map(lambda one: _view_graph(one[0], one[1], one[2], most), (problem.data, problem.mask, counts))
 
 
 def mean_graph(graphs: Float[Array, "m n n"], mask: Bool[Array, "m n"]) -> Float[Array, "n n"]:
@@ -242,6 +242,7 @@ def _nearest(
 
 def own_anchor(problem: Problem) -> Bool[Array, "n a"]:
     """Whether the anchor is the sample itself."""
+    assert problem.anchors is not None
     return jnp.arange(problem.n_samples)[:, None] == problem.anchors
 
 
@@ -249,8 +250,8 @@ def own_anchor(problem: Problem) -> Bool[Array, "n a"]:
 def anchor_graphs(problem: Problem, n_neighbors: int = 10, share: float = 0.0) -> Float[Array, "m n a"]:
     """The weights of :func:`view_graphs` from every sample to its nearest anchors in each view; rows of sum 1.
 
-    s_ij = (2 r_i + d_ij) / 6 has the sample's own mean distance alone, and the rows are not made symmetric. An anchor is
-    no neighbour of itself. ``share`` is of the view's observed anchors.
+    s_ij = (2 r_i + d_ij) / 6 has the sample's own mean distance alone, and the rows are not made symmetric. An anchor
+    is no neighbour of itself. ``share`` is of the view's observed anchors.
 
     Examples
     --------

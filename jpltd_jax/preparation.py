@@ -208,8 +208,8 @@ def _compared(lists: Int[Array, "m p m n k"], usable: Bool[Array, "m p"], togeth
 
 
 def agreements(
-    views: Sequence[Float[Array, "n _d"]],
-    mask: Bool[Array, "n m"],
+    views: Sequence[Float[Real, "n _d"]],
+    mask: Bool[Real, "n m"],
     n_neighbors: int = 10,
     widths: Sequence[int] | None = None,
 ) -> Agreement:
@@ -244,7 +244,6 @@ def agreements(
     >>> table.lift.shape, bool(jnp.allclose(table.lift[0, 0, 1, 0], jnp.log(11 / 2)))
     ((2, 5, 2, 5), True)
     """
-    m = mask.shape[1]
     k = min(n_neighbors, mask.shape[0] - 1)
     together = mask.T[:, None, :] & mask.T[None, :, :]
     sizes = [x.shape[1] for x in views] if widths is None else widths
@@ -288,7 +287,7 @@ def choose(table: Agreement) -> Int[Array, " m"]:
 def _chosen(views: Views) -> list[Name]:
     """The names of the preparations that agree best, on a fixed random part of more than 3000 samples."""
     n = len(views.mask)
-    part = slice(None)
+    part = np.arange(n)
     if n > MOST_COMPARED:
         part = np.sort(np.random.default_rng(0).choice(n, MOST_COMPARED, replace=False))
     mask = views.mask[part]
@@ -320,7 +319,7 @@ def prepare_views(
     if names != "auto" and len(names) != len(views.matrices):
         raise ValueError(f"preparation must name one for each of the {len(views.matrices)} views, got {len(names)}")
     fitted = tuple(
-        fit_preparation(name, x.astype(np.float64), present)
+        fit_preparation(name, x.astype(np.float64, copy=False), present)
         for name, x, present in zip(
             _chosen(views) if names == "auto" else names, views.matrices, views.mask.T, strict=True
         )
@@ -331,7 +330,7 @@ def prepare_views(
 def apply_preparations(views: Views, preparations: Sequence[Preparation]) -> Views:
     """Views prepared as others were; zeros stay where samples are missing."""
     prepared = [
-        np.where(present[:, None], prepare(x.astype(np.float64)), 0)
+        np.where(present[:, None], prepare(x.astype(np.float64, copy=False)), 0)
         for prepare, x, present in zip(preparations, views.matrices, views.mask.T, strict=True)
     ]
     return views._replace(matrices=prepared)

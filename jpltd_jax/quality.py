@@ -45,8 +45,8 @@ def modularity(
     """w_cc / w - (w_c / w)^2 of every view and cluster: the sum over the clusters is Newman's modularity.
 
     w_cc is the weight within cluster c, w_c the degree of its members, w the weight of the whole graph. With anchors
-    w_cc / w - r_c k_c / w^2: r_c is the weight of the rows of the samples in the cluster, k_c that of the columns of the
-    anchors in it, and w_cc the weight that both share (Barber, Phys. Rev. E 76, 2007).
+    w_cc / w - r_c k_c / w^2: r_c is the weight of the rows of the samples in the cluster, k_c that of the columns of
+    the anchors in it, and w_cc the weight that both share (Barber, Phys. Rev. E 76, 2007).
 
     Parameters
     ----------
