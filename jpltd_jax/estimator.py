@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any, ClassVar, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
@@ -21,8 +22,9 @@ from jpltd_jax import methods
 from jpltd_jax._host import progress_line
 from jpltd_jax._types import check_count
 from jpltd_jax.loop import Loop, Method, Status
+from jpltd_jax.memory import free_memory, plan_fit, predicted_memory
 from jpltd_jax.methods.jpltd import ORDER_FREE, PUBLISHED_HYPER, Config, Hyper
-from jpltd_jax.pipeline import Clustering, Model, assign, cluster, margins, method_of
+from jpltd_jax.pipeline import Clustering, Model, cluster, margins, method_of, nearest_center, place
 from jpltd_jax.preparation import apply_preparations, prepare_views
 from jpltd_jax.problem import Problem, check_features, further_samples, make_problem, warn_of_shift
 from jpltd_jax.quality import unconnected
@@ -42,6 +44,9 @@ __all__ = ["JPLTD", "Clusterer"]
 
 CHUNK = 5
 """Iterations between two looks of the host."""
+
+PAIRS = 10_000_000
+"""Of a new sample and a sample of the dictionary, that are held at once."""
 
 NUMBERS_OF_CLUSTERS = range(2, 21)
 """What ``n_clusters="auto"`` tries, as far as there are three samples per cluster."""
@@ -257,25 +262,31 @@ class JPLTD(_MultiViewClusterer):
         All options, a :class:`jpltd_jax.Config`: the transform, the latent dimension, the neighbours, the variant ...
     n_anchors
         Represent the samples by so many of them, chosen by :func:`jpltd_jax.problem.choose_anchors`: cost and memory
-        become linear in n. None is all.
+        become linear in n. None is all. ``"auto"``, with the graph transform: all up to 3000 samples if what
+        :func:`jpltd_jax.memory.predicted_memory` says is below half of the free memory, else 500; if that is too much
+        as well, the fit is on as many samples, chosen at random, as fit, and the others are labelled as by
+        ``predict``. With the Fourier transform: all.
     checkpoint
         ``.npz`` file to save to every few iterations, and to go on from if it exists.
     random_state
-        Seed of k-means; nothing else is random.
+        Seed of k-means, and of the choice of a part of the samples; nothing else is random.
     verbose
         Whether to draw a line of progress on standard error.
 
     Attributes
     ----------
     labels_ : (n,) int array
-    affinity_ : (n, n) float array, on which the samples were clustered; (n, n_anchors) with anchors
+    n_anchors_ : int, the number of anchors; None without
+    fitted_samples_ : int array, the samples that the model was fitted on, if they are not all; else None
+    affinity_ : (n, n) float array, on which the samples were clustered; (n, n_anchors) with anchors; of
+        ``fitted_samples_`` alone if the model was fitted on a part, as the labels in ``candidates_``
     embedding_ : (n, n_clusters) float array, its spectral embedding
     preparation_ : list of str, how each view was scaled
     candidates_ : dict by name of ``{"labels", "modularity", "explained", "score"}``, the partitions among which was
-        chosen; empty with anchors and for the published method
+        chosen; empty for the published method
     chosen_ : str, the name of the one taken; None if there was no choice
     support_ : (m, n_clusters) float array, how strongly each view supports each cluster: its part of the view's
-        modularity; None with anchors and for the published method
+        modularity; None for the published method
     n_clusters_ : int, the number of clusters
     clusters_tried_ : :class:`jpltd_jax.selection.NumbersOfClusters`, what was found for each number of clusters; None
         if the number was given
@@ -312,7 +323,7 @@ class JPLTD(_MultiViewClusterer):
         "preparation": [str, list, tuple, None],
         "strategy": [StrOptions({"choose", "fast"})],
         "config": [Config],
-        "n_anchors": [POSITIVE, None],
+        "n_anchors": [POSITIVE, StrOptions({"auto"}), None],
         "checkpoint": [str, PathLike, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -329,7 +340,7 @@ class JPLTD(_MultiViewClusterer):
         preparation: str | Sequence[str] | None = None,
         strategy: Literal["choose", "fast"] = "choose",
         config: Config = ORDER_FREE,
-        n_anchors: int | None = None,
+        n_anchors: int | Literal["auto"] | None = "auto",
         checkpoint: str | PathLike[str] | None = None,
         random_state: Any = None,
         verbose: bool | int = False,
@@ -375,7 +386,7 @@ class JPLTD(_MultiViewClusterer):
 
     def _sizes(self, views: Views) -> str:
         n, widest = len(views.ids), max(x.shape[1] for x in views.matrices)
-        anchors, latent_dim = self.n_anchors, self.config.latent_dim
+        anchors, latent_dim = self.n_anchors_, self.config.latent_dim
         if latent_dim > max(n, widest):
             hint = f"lower latent_dim={latent_dim}: the widest view has {widest} features"
         else:
@@ -404,17 +415,18 @@ class JPLTD(_MultiViewClusterer):
         default = Hyper().lam if self.config.transform == "graph" else PUBLISHED_HYPER.lam
         lam = default if self.lam in (None, "auto") else float(self.lam)
         hyper = Hyper(lam=lam, theta=float(self.theta), tol=float(self.tol))
-        anchors = None if self.n_anchors is None else int(self.n_anchors)
         config = self.config
         if self.strategy == "fast" and config.partner is not None:
             config = replace(config, partner="late")
-        views = read_views_to_learn_from(Xs, mask, ids=ids)
-        warn_of_nothing_to_learn(views)
+        every = read_views_to_learn_from(Xs, mask, ids=ids)
+        warn_of_nothing_to_learn(every)
+        views = self._part(every, config)
         with self._naming_sizes(views):
             prepared, self._preparations = prepare_views(views, self._wanted_preparation(len(views.matrices)))
         warn_of_shift(views, [v for v, made in enumerate(self._preparations) if made.name in ("unit", "root")])
-        problem = make_problem(prepared, normalize=False, anchors=anchors)
-        self.unconnected_ = unconnected(views.mask)
+        problem = make_problem(prepared, normalize=False, anchors=self.n_anchors_)
+        del prepared
+        self.unconnected_ = unconnected(every.mask)
         if self.unconnected_.any():
             warnings.warn(
                 f"{self.unconnected_.sum()} samples share no view with the others, not even through further samples: "
@@ -425,6 +437,7 @@ class JPLTD(_MultiViewClusterer):
         self._model = Model.of(problem, config, found)
         self.preparation_ = [preparation.name for preparation in self._preparations]
         self._explain(found)
+        self._place_others(every, found)
         if self.status_ is Status.MAX_ITER and self.n_iter_ > methods.JPLTD.max_iter:
             worst = max(float(record[self.n_iter_ - 1]) for record in self.history_)
             warnings.warn(
@@ -439,6 +452,58 @@ class JPLTD(_MultiViewClusterer):
         if wanted is None:
             wanted = "auto" if self.config.transform == "graph" else "unit"
         return [wanted] * n_views if isinstance(wanted, str) and wanted != "auto" else wanted
+
+    def _part(self, views: Views, config: Config) -> Views:
+        """What to fit on, so that it fits into memory: all samples or some of them, through anchors or not."""
+        n, dimensions = len(views.ids), [x.shape[1] for x in views.matrices]
+        self.fitted_samples_ = None
+        if self.n_anchors == "auto" and config.transform == "graph":
+            n_fitted, self.n_anchors_ = plan_fit(n, dimensions, config)
+            if n_fitted == n:
+                return views
+            rng = check_random_state(self.random_state)
+            first = [rng.choice(np.flatnonzero(present)) for present in views.mask.T]
+            mixed = np.concatenate([first, rng.permutation(n)])
+            chosen = mixed[np.sort(np.unique(mixed, return_index=True)[1])]
+            self.fitted_samples_ = np.sort(chosen[:n_fitted])
+            warnings.warn(
+                f"the model is fitted on {n_fitted} of {n} samples, as many as fit into memory, and labels the others "
+                "(see fitted_samples_)",
+                stacklevel=3,
+            )
+            return views.rows(self.fitted_samples_)
+        self.n_anchors_ = int(self.n_anchors) if isinstance(self.n_anchors, Integral) else None
+        need, free = predicted_memory(n, dimensions, self.n_anchors_, config), free_memory()
+        if need > free:
+            sizes = self._sizes(views).removeprefix("out of memory ")
+            raise MemoryError(f"the fit needs {need} bytes of memory and {free} are free, {sizes}")
+        return views
+
+    def _place_others(self, views: Views, found: Clustering) -> None:
+        """Label the samples that the model was not fitted on."""
+        fitted = self.fitted_samples_
+        if fitted is None:
+            return
+        n = len(views.ids)
+        rest = np.setdiff1d(np.arange(n), fitted)
+        embedding = np.empty((n, found.embedding.shape[1]), found.embedding.dtype)
+        embedding[fitted], embedding[rest] = found.embedding, self._placed(views, rest)
+        labels = np.empty(n, np.int32)
+        labels[fitted], labels[rest] = found.labels, nearest_center(embedding[rest], found.centers)
+        self.labels_, self.embedding_, self.sample_ids_ = labels, embedding, views.ids
+        self.margin_ = np.asarray(margins(jnp.asarray(embedding), found.centers))
+
+    def _placed(self, views: Views, chosen: np.ndarray) -> np.ndarray:
+        """Some samples in the embedding, block by block; all blocks are of one size, so the last two may overlap."""
+        dictionary = self._model.dictionary
+        size = min(len(chosen), max(1, PAIRS // dictionary.n_samples))
+        placed = np.empty((len(chosen), len(self._model.centers)), self._model.centers.dtype)
+        for start in range(0, len(chosen), size):
+            first = min(start, len(chosen) - size)
+            block = slice(first, first + size)
+            prepared = apply_preparations(views.rows(chosen[block]), self._preparations)
+            placed[block] = place(self._model, further_samples(dictionary, prepared, normalize=False))
+        return placed
 
     def _explain(self, found: Clustering) -> None:
         self.candidates_, self.chosen_, self.support_ = {}, None, None
@@ -465,12 +530,13 @@ class JPLTD(_MultiViewClusterer):
         learned from them, and one sample's label does not depend on the others. DataFrames are matched by their index,
         and labels come in the order in which the ids first appear. Views that are given by name must have the names of
         the fit, in any order; features that have names must be those of the fit in the same order, as in scikit-learn.
+        Many samples are labelled block by block.
         """
         check_is_fitted(self)
         views = match_views(read_views(Xs, mask, ids=ids), self.view_names_in_, self.feature_names_in_)
         views = check_features(views, self._model.dictionary)
-        prepared = apply_preparations(views, self._preparations)
-        return np.asarray(assign(self._model, further_samples(self._model.dictionary, prepared, normalize=False)))
+        placed = self._placed(views, np.arange(len(views.ids)))
+        return np.asarray(nearest_center(placed, self._model.centers))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to an .npz file of plain arrays, from which :meth:`load` makes an equal one."""

@@ -5,7 +5,7 @@ All are pure, act on the last two axes and may be traced. Nothing here knows of 
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +57,8 @@ def after(x: Float[Array, "*shape"], earlier: Float[Array, "*other"]) -> Float[A
     return x + jnp.minimum(jnp.abs(earlier.ravel()[0]), 0).astype(x.dtype)
 
 
-def divide(numerator: Array, denominator: Array, otherwise: Array | float) -> Array:
-    """The quotient, and ``otherwise`` where the denominator is zero.
+def divide(numerator: Any, denominator: Any, otherwise: Any) -> Any:
+    """The quotient, and ``otherwise`` where the denominator is zero; of JAX or of NumPy arrays.
 
     Examples
     --------
@@ -67,8 +67,9 @@ def divide(numerator: Array, denominator: Array, otherwise: Array | float) -> Ar
     >>> divide(jnp.array([1.0, 2.0]), jnp.array([4.0, 0.0]), 7.0)
     Array([0.25, 7.  ], dtype=float32)
     """
+    xp = denominator.__array_namespace__()
     zero = denominator == 0
-    return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1, denominator))
+    return xp.where(zero, otherwise, numerator / xp.where(zero, 1, denominator))
 
 
 def symmetric(x: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:

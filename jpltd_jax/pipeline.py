@@ -36,6 +36,8 @@ __all__ = [
     "label",
     "margins",
     "method_of",
+    "nearest_center",
+    "place",
 ]
 
 HEAD_START = 0.01
@@ -89,17 +91,38 @@ def method_of(method: Method | str) -> Method:
     return METHODS[method]
 
 
-@partial(jax.jit, static_argnames=("n_clusters", "power"))
-def _embed_and_group(
-    key: Key, affinities: Float[Array, "p n a"], n_clusters: int, power: int
-) -> tuple[Embedding, KMeans]:
-    """Embedding and k-means of several affinities, one after the other."""
+class _Labelled(NamedTuple):
+    """What :func:`label` makes of an affinity."""
+
+    affinity: Float[Array, "n a"]
+    places: Embedding
+    groups: KMeans
+    candidates: Candidates | None
+
+
+@partial(jax.jit, static_argnames="n_clusters")
+def _labelled(key: Key, method: Method, data: Any, affinity: Float[Array, "n a"], n_clusters: int) -> _Labelled:
+    """Embed and group what the method offers, one after the other, and choose: one program."""
+    offered = {"": affinity} if method.affinities is None else method.affinities(data, affinity)
+    names = tuple(offered)
+    power = method.power(data)
 
     def one(affinity: Array) -> tuple[Embedding, KMeans]:
         places = embed(affinity, n_clusters, power)
         return places, kmeans(key, places.embedding, n_clusters)
 
-    return jax.lax.map(one, affinities)
+    stacked = jnp.stack([offered[name] for name in names])
+    places, found = jax.lax.map(one, stacked)
+    best, candidates = jnp.asarray(0, jnp.int32), None
+    if method.judge is not None:
+        judged = [method.judge(data, found.labels[i]) for i in range(len(names))]
+        if judged[0] is not None:
+            quality = jax.tree.map(lambda *leaves: jnp.stack(leaves), *judged)
+            head_start = jnp.zeros(len(names)).at[0].set(HEAD_START)
+            best = jnp.argmax(quality.score + head_start * jnp.abs(quality.score)).astype(jnp.int32)
+            candidates = Candidates(found.labels, quality, best, names)
+    affinity, places, found = jax.tree.map(lambda leaf: leaf[best], (stacked, places, found))
+    return _Labelled(affinity, places, found, candidates)
 
 
 def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: int) -> Clustering:
@@ -118,20 +141,10 @@ def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: i
         assert embedding is not None
         found = kmeans(key, embedding, n_clusters)
         return Clustering(found.labels, None, embedding, found.centers, solution, None, None)
-    offered = {"": affinity} if method.affinities is None else method.affinities(data, affinity)
-    names = tuple(offered)
-    stacked = jnp.stack([offered[name] for name in names])
-    places, found = _embed_and_group(key, stacked, n_clusters, method.power(data))
-    best, candidates = jnp.asarray(0, jnp.int32), None
-    if method.judge is not None:
-        judged = [method.judge(data, found.labels[i]) for i in range(len(names))]
-        if judged[0] is not None:
-            quality = jax.tree.map(lambda *leaves: jnp.stack(leaves), *judged)
-            head_start = jnp.zeros(len(names)).at[0].set(HEAD_START)
-            best = jnp.argmax(quality.score + head_start * jnp.abs(quality.score)).astype(jnp.int32)
-            candidates = Candidates(found.labels, quality, best, names)
-    affinity, places, found = jax.tree.map(lambda leaf: leaf[best], (stacked, places, found))
-    return Clustering(found.labels, affinity, places.embedding, found.centers, solution, places, candidates)
+    judging = method.affinities is not None or method.judge is not None
+    made = _labelled(key, method, data if judging else None, affinity, n_clusters)
+    places, groups = made.places, made.groups
+    return Clustering(groups.labels, made.affinity, places.embedding, groups.centers, solution, places, made.candidates)
 
 
 def cluster(
@@ -243,8 +256,7 @@ class Model:
         assert found.places is not None
         n_clusters = len(found.centers)
         data = Data(problem, Fourier(), config=config, n_clusters=n_clusters)
-        added = config.partner is not None and problem.anchors is None
-        graph = (config.n_neighbors, config.share / n_clusters) if added else None
+        graph = None if config.partner is None else (config.n_neighbors, config.share / n_clusters)
         reach, kept = neighbours_reached(data), neighbours_kept(data)
         return cls(problem.dictionary, found.solution.state.W, found.places, found.centers, reach, kept, graph)
 
@@ -262,8 +274,8 @@ def _new_affinity(model: Model, samples: Problem) -> Float[Array, "q a"]:
 
 
 @jax.jit
-def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
-    """Label of the centre that is nearest to each sample in the embedding; one sample does not depend on another.
+def place(model: Model, samples: Problem) -> Float[Array, "q c"]:
+    """The samples in the embedding of the fit; one sample does not depend on another.
 
     Where a graph was added to the affinity, a new sample's row of the late graph is added to its affinity, also if the
     completed graph was chosen in the fit.
@@ -279,13 +291,14 @@ def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
     --------
     >>> import jax
     >>> import jpltd_jax as jj
-    >>> from jpltd_jax.pipeline import Model, assign
+    >>> from jpltd_jax.pipeline import Model, nearest_center, place
     >>> from jpltd_jax.problem import further_samples
     >>> data = jj.datasets.make_blobs(0, n_samples=40, dims=(10, 8))
     >>> problem = jj.make_problem([view[:30] for view in data.views])
     >>> found = jj.cluster(jax.random.key(0), problem, jj.Hyper(), 3)
     >>> new = further_samples(problem, [view[30:] for view in data.views])
-    >>> float(jj.metrics.accuracy(data.labels[30:], assign(Model.of(problem, jj.ORDER_FREE, found), new)))
+    >>> placed = place(Model.of(problem, jj.ORDER_FREE, found), new)
+    >>> float(jj.metrics.accuracy(data.labels[30:], nearest_center(placed, found.centers)))
     1.0
     """
     affinity = _new_affinity(model, samples)
@@ -296,7 +309,18 @@ def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
     if model.graph is not None:
         n_neighbors, share = model.graph
         affinity = affinity + nearest_rows(samples, model.dictionary, n_neighbors, share)
-    return jnp.argmin(squared_distances(model.places.place(affinity), model.centers), axis=1).astype(jnp.int32)
+    return model.places.place(affinity)
+
+
+@jax.jit
+def nearest_center(embedding: Float[Array, "q c"], centers: Float[Array, "c c"]) -> Int[Array, " q"]:
+    """The centre that is nearest to each sample."""
+    return jnp.argmin(squared_distances(embedding, centers), axis=1).astype(jnp.int32)
+
+
+def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
+    """Label of the centre that is nearest to each sample, where :func:`place` puts it."""
+    return nearest_center(place(model, samples), model.centers)
 
 
 def margins(embedding: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, " n"]:

@@ -155,7 +155,8 @@ def choose_anchors(columns: Sequence[np.ndarray], mask: np.ndarray, n_anchors: i
 
     A sample that misses a view says nothing there. So the candidates are all samples with at least c views, for the
     largest c that leaves ``n_anchors`` of them. If there are more than 20 candidates per anchor, a random part of them
-    is looked at. Among equal samples the choice is arbitrary.
+    is looked at. Among equal samples the choice is arbitrary. If none of those chosen has a certain view, some random
+    samples that have it take the place of others.
 
     Parameters
     ----------
@@ -190,7 +191,15 @@ def choose_anchors(columns: Sequence[np.ndarray], mask: np.ndarray, n_anchors: i
     _, chosen = kmeans_plusplus(features, n_anchors, random_state=int(rng.integers(2**31)))
     chosen = np.unique(chosen)
     others = np.setdiff1d(np.arange(len(candidates)), chosen)
-    return np.sort(candidates[np.concatenate([chosen, others[: n_anchors - len(chosen)]])])
+    anchors = candidates[np.concatenate([chosen, others[: n_anchors - len(chosen)]])]
+    lacking = np.flatnonzero(~mask[anchors].any(axis=0))
+    if len(lacking):
+        share = max(1, n_anchors // (2 * mask.shape[1]))
+        seen = [np.flatnonzero(mask[:, v]) for v in lacking]
+        added = np.unique(np.concatenate([rng.choice(one, min(share, len(one)), replace=False) for one in seen]))
+        kept = rng.choice(anchors, max(0, n_anchors - len(added)), replace=False)
+        anchors = np.concatenate([added, kept])[:n_anchors]
+    return np.sort(anchors)
 
 
 def _anchor_indices(
@@ -337,7 +346,7 @@ def make_problem(
     read = read_views_to_learn_from(views, mask)
     matrices, present = read.matrices, read.mask
     target = _resolve_dtype(dtype, matrices)
-    columns = [x.T.astype(np.float64) for x in matrices]
+    columns = [x.T.astype(np.float64, copy=False) for x in matrices]
     if normalize:
         warn_of_nothing_to_learn(read)
         warn_of_shift(read, range(len(matrices)))

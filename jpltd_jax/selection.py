@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from sklearn.cluster import KMeans
 
 from jpltd_jax._types import Key, check_count
-from jpltd_jax.linalg import leading_eigenvectors, normalized, unit_rows
+from jpltd_jax.linalg import inverse_root, leading_eigenvectors, normalized, unit_rows
 from jpltd_jax.loop import Loop, Status, prepare, run
 from jpltd_jax.methods import JPLTD
 from jpltd_jax.methods.jpltd import Config, Hyper, affinities, judge
@@ -24,8 +24,11 @@ LAMS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Values of lam that :func:`choose_lam` tries."""
 
 
-def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:
+def clarity(affinity: Float[Array, "n a"], n_clusters: int) -> Float[Array, ""]:
     """Eigengap mu_c - mu_{c+1} of D^-1/2 H D^-1/2, eigenvalues in falling order: 1 for c separate cliques.
+
+    Of the affinity of samples to fewer anchors: the gap of the singular values of D_r^-1/2 Z D_c^-1/2, with the row and
+    column sums of Z.
 
     Examples
     --------
@@ -35,8 +38,13 @@ def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:
     >>> clarity(three_pairs, 3).round(3), clarity(three_pairs, 2).round(3)
     (Array(1., dtype=float32), Array(0., dtype=float32))
     """
-    n = affinity.shape[0]
-    values, _ = leading_eigenvectors(normalized(affinity), min(n_clusters + 1, n))
+    n = affinity.shape[1]
+    if n < affinity.shape[0]:
+        scaled = inverse_root(jnp.sum(affinity, axis=1))[:, None] * affinity * inverse_root(jnp.sum(affinity, axis=0))
+        squares = jnp.linalg.eigvalsh(jnp.matmul(scaled.T, scaled, precision="highest"))[::-1]
+        values = jnp.sqrt(jnp.maximum(squares, 0))
+    else:
+        values, _ = leading_eigenvectors(normalized(affinity), min(n_clusters + 1, n))
     return values[n_clusters - 1] - (values[n_clusters] if n_clusters < n else 0)
 
 

@@ -75,6 +75,10 @@ class Views(NamedTuple):
         """What messages call view v: view 0, or view 'rna'."""
         return _called(self.names[v])
 
+    def rows(self, chosen: slice | np.ndarray) -> "Views":
+        """The views of some of the samples."""
+        return self._replace(matrices=[x[chosen] for x in self.matrices], mask=self.mask[chosen], ids=self.ids[chosen])
+
 
 class _Aligned(NamedTuple):
     """Views on one sample axis, not yet checked: rows of NaN where a view lacks a sample."""

@@ -28,7 +28,7 @@ LEVELS = [
     ["graphs", "spectral", "metrics", "preparation", "quality"],
     METHODS,
     ["methods"],
-    ["pipeline", "sharding"],
+    ["pipeline", "sharding", "memory"],
     ["selection"],
     ["sweeps.store"],
     ["sweeps.grid", "sweeps.trunk"],

@@ -90,7 +90,7 @@ def add_method(command: argparse.ArgumentParser) -> None:
         "--n-anchors",
         type=int,
         metavar="A",
-        help="represent all samples by so many: for more than a few thousand samples (default: by all)",
+        help="represent all samples by so many (default: by 500 where there are more than 3000)",
     )
     command.add_argument("--seed", type=int, default=0, help="(%(default)s)")
 
@@ -113,7 +113,7 @@ def model_of(arguments: argparse.Namespace, n_clusters: int) -> "JPLTD":
         max_iter=arguments.max_iter,
         config=replace(config_of(arguments.preset), latent_dim=arguments.latent_dim),
         strategy=arguments.strategy,
-        n_anchors=arguments.n_anchors,
+        n_anchors="auto" if arguments.n_anchors is None else arguments.n_anchors,
         random_state=arguments.seed,
     )
 

@@ -2,10 +2,8 @@
 
 import functools
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from jpltd_jax._types import Key, check_count
 from jpltd_jax.loop import Carry, Method, advance, finish
+from jpltd_jax.memory import free_memory
 from jpltd_jax.pipeline import label
 from jpltd_jax.sweeps.trunk import resized
 
@@ -120,15 +119,7 @@ def _bytes(tree: Any) -> int:
 
 def available_memory(device: jax.Device) -> int:
     """Bytes that a sweep may use by default: what is free on the device; for a CPU half of the free memory."""
-    stats = device.memory_stats()
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"] - stats["bytes_in_use"])
-    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-    free = os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
-    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
-    if limit.exists() and limit.read_text().strip() != "max":
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
-    return free // 2
+    return free_memory(device) if device.memory_stats() else free_memory(device) // 2
 
 
 def plan(

@@ -30,6 +30,30 @@ def test_modularity_is_newmans_sum_over_pairs(seed):
     assert support.shape == (1, C)
 
 
+@given(seed=seeds)
+def test_modularity_with_anchors_is_the_sum_over_pairs_of_a_sample_and_an_anchor(seed):
+    rng = np.random.default_rng(seed)
+    anchors = rng.permutation(N)[:5]
+    graph = rng.random((N, 5)) * (rng.random((N, 5)) > 0.3)
+    labels = partition(seed)
+    total, expected = graph.sum(), np.zeros(C)
+    for i in range(N):
+        for j, anchor in enumerate(anchors):
+            if labels[i] == labels[anchor]:
+                expected[labels[i]] += graph[i, j] / total - graph[i].sum() * graph[:, j].sum() / total**2
+    members = jax.nn.one_hot(jnp.asarray(labels), C, dtype=float)
+    support = modularity(jnp.asarray(graph[None]), members, jnp.asarray(anchors))
+    np.testing.assert_allclose(support[0], expected, atol=1e-12)
+
+
+@given(seed=seeds)
+def test_modularity_with_all_samples_as_anchors_is_newmans(seed):
+    graph = np.random.default_rng(seed).random((1, N, N))
+    graph = jnp.asarray(graph + graph.swapaxes(1, 2))
+    members = jax.nn.one_hot(jnp.asarray(partition(seed)), C, dtype=float)
+    np.testing.assert_allclose(modularity(graph, members, jnp.arange(N)), modularity(graph, members), atol=1e-12)
+
+
 def test_a_view_without_edges_supports_nothing():
     support = modularity(jnp.zeros((1, N, N)), jax.nn.one_hot(jnp.arange(N) % C, C, dtype=float))
     np.testing.assert_array_equal(support, 0)
