@@ -44,7 +44,7 @@ LEVELS = [
     ["report"],
     ["__init__"],
     ["cli.outputs"],
-    ["cli.inputs", "cli.figures"],
+    ["cli.inputs", "cli.figures", "cli.reports"],
     ["cli.options"],
     ["cli.audit_order", "cli.cluster", "cli.demo", "cli.predict", "cli.sweep"],
     ["cli"],
