@@ -23,7 +23,18 @@ LAYERS = {
     "Iteration": ["loop"],
     "Clustering": ["graphs", "spectral", "metrics", "preparation", "quality"],
     "Methods": ["Methods <../methods/index>"],
-    "Drivers": ["pipeline", "sharding", "sweeps", "saving", "estimator", "audit", "plotting"],
+    "Drivers": [
+        "pipeline",
+        "selection",
+        "sharding",
+        "sweeps",
+        "saving",
+        "estimator",
+        "annotate",
+        "audit",
+        "plotting",
+        "report",
+    ],
 }
 """Modules by layer. The build warns of a module that is in none."""
 

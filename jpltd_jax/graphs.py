@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jpltd_jax.linalg import divide, normalized, squared_distances, symmetric
+from jpltd_jax.linalg import divide, leading_eigenvectors, normalized, squared_distances, symmetric
 from jpltd_jax.problem import Problem
 from jpltd_jax.transforms import Grouped
 
 __all__ = [
     "SLACK",
     "adaptive_neighbors",
+    "anchor_graphs",
     "completed",
     "completed_graph",
     "consensus_graph",
@@ -25,7 +26,9 @@ __all__ = [
     "mean_graph",
     "nearest_rows",
     "neighbor_counts",
+    "own_anchor",
     "reached",
+    "rows_to_one",
     "sparsify",
     "sparsify_rows",
     "view_graphs",
@@ -48,14 +51,15 @@ def _keep_largest(weights: Float[Array, "n a"], count: int) -> Float[Array, "n a
     return jnp.where(weights >= last, weights, 0)
 
 
-def _rows_to_one(weights: Float[Array, "n a"]) -> Float[Array, "n a"]:
+def rows_to_one(weights: Float[Array, "n a"]) -> Float[Array, "n a"]:
+    """Every row divided by its sum; a zero row stays zero."""
     total = jnp.sum(weights, axis=1, keepdims=True)
     return weights / jnp.where(total == 0, 1, total)
 
 
 def sparsify_rows(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n a"]:
     """The largest ``n_neighbors`` entries of each row, scaled to sum 1."""
-    return _rows_to_one(_keep_largest(affinity, n_neighbors))
+    return rows_to_one(_keep_largest(affinity, n_neighbors))
 
 
 def sparsify(affinity: Float[Array, "n a"], n_neighbors: int) -> Float[Array, "n a"]:
@@ -112,7 +116,7 @@ def _view_graph(
     scale = (reach[:, None] + reach + distance) / 6
     zero = scale == 0
     weights = jnp.where(zero, 1, jnp.exp(-((distance / jnp.where(zero, 1, scale)) ** 2) / 2))
-    return _rows_to_one(jnp.where(pair & (distance <= _at(nearest, count)), weights, 0))
+    return rows_to_one(jnp.where(pair & (distance <= _at(nearest, count)), weights, 0))
 
 
 @partial(jax.jit, static_argnames=("n_neighbors", "share"))
@@ -135,7 +139,7 @@ def view_graphs(problem: Problem, n_neighbors: int = 10, share: float = 0.0) -> 
     n = problem.n_samples
     most = min(max(n_neighbors, int(share * n + SLACK)), n - 1)
     counts = neighbor_counts(problem, n_neighbors, share)
-    return jax.vmap(partial(_view_graph, most=most))(problem.data, problem.mask, counts)
+    return jax.lax.map(lambda one: _view_graph(one[0], one[1], one[2], most), (problem.data, problem.mask, counts))
 
 
 def mean_graph(graphs: Float[Array, "m n n"], mask: Bool[Array, "m n"]) -> Float[Array, "n n"]:
@@ -164,12 +168,12 @@ def consensus_graph(problem: Problem, n_neighbors: int = 10, share: float = 0.0)
 
 
 @jax.jit
-def completed(problem: Problem, graph: Float[Array, "n n"]) -> Float[Array, "n f"]:
+def completed(problem: Problem, graph: Float[Array, "n a"]) -> Float[Array, "n f"]:
     """All views side by side, (n, m r), with what is missing filled from the neighbours.
 
     A missing row is the mean of the sample's neighbours in ``graph`` that have the view, with the weights of the graph,
     or the mean of the view where there are none. Then each view is centred on its observed mean and scaled to mean
-    squared length 1.
+    squared length 1. With anchors the neighbours are anchors.
 
     Examples
     --------
@@ -182,23 +186,27 @@ def completed(problem: Problem, graph: Float[Array, "n n"]) -> Float[Array, "n f
     [0.632, 0.632, -1.265, -1.265]
     """
 
-    def view(x: Array, present: Array) -> Array:
+    def view(x: Array, present: Array, known: Array, there: Array) -> Array:
         seen = x.T
         mean = jnp.sum(seen, axis=0) / jnp.sum(present)
-        weights = jnp.where(present, graph, 0)
+        weights = jnp.where(there, graph, 0)
         total = jnp.sum(weights, axis=1, keepdims=True)
-        filled = divide(jnp.matmul(weights, seen, precision="highest"), total, mean)
+        filled = divide(jnp.matmul(weights, known.T, precision="highest"), total, mean)
         centred = jnp.where(present[:, None], seen, filled) - mean
         return divide(centred, jnp.sqrt(jnp.mean(jnp.sum(centred**2, axis=1))), 0.0)
 
-    return jnp.concatenate(list(jax.vmap(view)(problem.data, problem.mask)), axis=1)
+    dictionary = problem.dictionary
+    of_views = (problem.data, problem.mask, dictionary.data, dictionary.mask)
+    return jnp.concatenate(list(jax.lax.map(lambda one: view(*one), of_views)), axis=1)
 
 
 @partial(jax.jit, static_argnames=("n_neighbors", "share"))
 def completed_graph(
-    problem: Problem, graph: Float[Array, "n n"], n_neighbors: int = 10, share: float = 0.0
-) -> Float[Array, "n n"]:
+    problem: Problem, graph: Float[Array, "n a"], n_neighbors: int = 10, share: float = 0.0
+) -> Float[Array, "n a"]:
     """The graph of :func:`view_graphs` on the :func:`completed` views as one view, made symmetric.
+
+    With anchors, the rows of :func:`anchor_graphs` on that view, which are not symmetric.
 
     Examples
     --------
@@ -207,14 +215,65 @@ def completed_graph(
     >>> jj.graphs.completed_graph(problem, jj.graphs.consensus_graph(problem)).shape
     (30, 30)
     """
-    n = problem.n_samples
+    n = problem.dictionary.n_samples
     most = min(max(n_neighbors, int(share * n + SLACK)), n - 1)
-    everyone = jnp.ones(n, bool)
-    return symmetric(_view_graph(completed(problem, graph).T, everyone, jnp.asarray(most), most))
+    features = completed(problem, graph)
+    if problem.anchors is not None:
+        known = features[problem.anchors]
+        return _nearest(features, known, ~own_anchor(problem), jnp.asarray(most), most)
+    return symmetric(_view_graph(features.T, jnp.ones(n, bool), jnp.asarray(most), most))
 
 
 def _views_in_common(mask: Bool[Array, "m n"]) -> Int[Array, "n n"]:
     return jnp.sum(mask[:, :, None] & mask[:, None, :], axis=0)
+
+
+def _nearest(
+    x: Float[Array, "q f"], y: Float[Array, "a f"], pair: Bool[Array, "q a"], count: Int[Array, ""], most: int
+) -> Float[Array, "q a"]:
+    """Weights of the ``count`` nearest rows of y to each row of x among ``pair``, locally scaled, of sum 1."""
+    distance = jnp.sqrt(squared_distances(x, y))
+    nearest = -jax.lax.top_k(jnp.where(pair, -distance, -jnp.inf), most)[0]
+    found = jnp.isfinite(nearest) & (jnp.arange(most) < count)
+    reach = jnp.sum(jnp.where(found, nearest, 0), axis=1) / jnp.maximum(jnp.sum(found, axis=1), 1)
+    weights = jnp.exp(-(divide(distance, (2 * reach[:, None] + distance) / 6, 0.0) ** 2) / 2)
+    return rows_to_one(jnp.where(pair & (distance <= _at(nearest, count)), weights, 0))
+
+
+def own_anchor(problem: Problem) -> Bool[Array, "n a"]:
+    """Whether the anchor is the sample itself."""
+    assert problem.anchors is not None
+    return jnp.arange(problem.n_samples)[:, None] == problem.anchors
+
+
+@partial(jax.jit, static_argnames=("n_neighbors", "share"))
+def anchor_graphs(problem: Problem, n_neighbors: int = 10, share: float = 0.0) -> Float[Array, "m n a"]:
+    """The weights of :func:`view_graphs` from every sample to its nearest anchors in each view; rows of sum 1.
+
+    s_ij = (2 r_i + d_ij) / 6 has the sample's own mean distance alone, and the rows are not made symmetric. An anchor
+    is no neighbour of itself. ``share`` is of the view's observed anchors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import jpltd_jax as jj
+    >>> problem = jj.make_problem([np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])], anchors=[0, 2])
+    >>> jj.graphs.anchor_graphs(problem, n_neighbors=1)[0]
+    Array([[0., 1.],
+           [1., 0.],
+           [1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    dictionary, own = problem.dictionary, own_anchor(problem)
+    a = dictionary.n_samples
+    most = max(1, min(max(n_neighbors, int(share * a + SLACK)), a - 1))
+
+    def view(one: tuple[Array, ...]) -> Array:
+        x, present, y, there, count = one
+        return _nearest(x.T, y.T, present[:, None] & there & ~own, count, most)
+
+    counts = neighbor_counts(dictionary, n_neighbors, share)
+    return jax.lax.map(view, (problem.data, problem.mask, dictionary.data, dictionary.mask, counts))
 
 
 @partial(jax.jit, static_argnames=("n_neighbors", "share"))
@@ -238,31 +297,30 @@ def nearest_rows(
     """
     most = min(max(n_neighbors, int(share * dictionary.n_samples + SLACK)), dictionary.n_samples)
 
-    def view(x: Array, present: Array, y: Array, there: Array, count: Array) -> Array:
-        pair = present[:, None] & there
-        distance = jnp.sqrt(squared_distances(x.T, y.T))
-        nearest = -jax.lax.top_k(jnp.where(pair, -distance, -jnp.inf), most)[0]
-        found = jnp.isfinite(nearest) & (jnp.arange(most) < count)
-        reach = jnp.sum(jnp.where(found, nearest, 0), axis=1) / jnp.maximum(jnp.sum(found, axis=1), 1)
-        weights = jnp.exp(-(divide(distance, (2 * reach[:, None] + distance) / 6, 0.0) ** 2) / 2)
-        return _rows_to_one(jnp.where(pair & (distance <= _at(nearest, count)), weights, 0))
+    def add(total: Array, one: tuple[Array, ...]) -> tuple[Array, None]:
+        x, present, y, there, count = one
+        return total + _nearest(x.T, y.T, present[:, None] & there, count, most), None
 
     counts = neighbor_counts(dictionary, n_neighbors, share)
-    rows = jax.vmap(view)(samples.data, samples.mask, dictionary.data, dictionary.mask, counts)
-    return _rows_to_one(jnp.sum(rows, axis=0))
+    start = jnp.zeros((samples.n_samples, dictionary.n_samples), samples.data.dtype)
+    of_views = (samples.data, samples.mask, dictionary.data, dictionary.mask, counts)
+    return rows_to_one(jax.lax.scan(add, start, of_views)[0])
 
 
 def reached(samples: Problem, dictionary: Problem, n_neighbors: int) -> Bool[Array, "n a"]:
     """Whether a dictionary sample is among the ``n_neighbors`` nearest of a sample in some view, or in none with it."""
 
-    def view(x: Array, present: Array, y: Array, there: Array) -> tuple[Array, Array]:
+    def view(found: tuple[Array, Array], one: tuple[Array, ...]) -> tuple[tuple[Array, Array], None]:
+        x, present, y, there = one
         pair = present[:, None] & there
         near = jnp.where(pair, -squared_distances(x.T, y.T), -jnp.inf)
         last = jax.lax.top_k(near, min(n_neighbors, near.shape[1]))[0][:, -1:]
-        return pair & (near >= last), pair
+        return (found[0] | (pair & (near >= last)), found[1] | pair), None
 
-    near, compared = jax.vmap(view)(samples.data, samples.mask, dictionary.data, dictionary.mask)
-    return jnp.any(near, axis=0) | ~jnp.any(compared, axis=0)
+    none = jnp.zeros((samples.n_samples, dictionary.n_samples), bool)
+    of_views = (samples.data, samples.mask, dictionary.data, dictionary.mask)
+    (near, compared), _ = jax.lax.scan(view, (none, none), of_views)
+    return near | ~compared
 
 
 @partial(jax.jit, static_argnames="n_neighbors")
@@ -319,9 +377,8 @@ def graph_transform(affinity: Float[Array, "n n"], n_vectors: int | None = None)
     """
     n = affinity.shape[0]
     size = min(n, (n if n <= LARGE else 500) if n_vectors is None else n_vectors)
-    values, vectors = jnp.linalg.eigh(normalized(affinity))
-    values, vectors = values[::-1], vectors[:, ::-1]
-    index = jnp.arange(n)
+    values, vectors = leading_eigenvectors(normalized(affinity), min(size + 1, n))
+    index = jnp.arange(len(values))
     apart = jnp.concatenate([jnp.array([True]), values[:-1] - values[1:] > SAME_EIGENVALUE])
     group = jax.lax.cummax(jnp.where(apart, index, 0))
     if size == n:

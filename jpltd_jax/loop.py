@@ -328,7 +328,7 @@ def prepare(method: Method, problem: Any, n_clusters: int, config: Any = None) -
         raise ValueError(f"{method.title} does not use anchors: make the problem without")
     if problem.anchors is not None and len(problem.anchors) < n_clusters:
         warnings.warn(
-            f"{len(problem.anchors)} anchors cannot tell {n_clusters} clusters apart: use more anchors", stacklevel=2
+            f"fewer anchors ({len(problem.anchors)}) than clusters ({n_clusters}): use more anchors", stacklevel=2
         )
     if not isinstance(problem.mask, jax.core.Tracer):
         method.check(problem, n_clusters, config)

@@ -15,10 +15,10 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from jpltd_jax._types import Key, check_key
 from jpltd_jax.graphs import nearest_rows, reached, sparsify_rows
-from jpltd_jax.linalg import divide, normalized, ridge, squared_distances
-from jpltd_jax.loop import Loop, Method, Solution, Status, prepare, run
+from jpltd_jax.linalg import divide, ridge, squared_distances
+from jpltd_jax.loop import Loop, Method, Solution, prepare, run
 from jpltd_jax.methods import JPLTD, METHODS
-from jpltd_jax.methods.jpltd import Config, Data, Hyper, neighbours_kept, neighbours_reached
+from jpltd_jax.methods.jpltd import Config, Data, neighbours_kept, neighbours_reached
 from jpltd_jax.problem import Problem, make_problem
 from jpltd_jax.quality import Quality
 from jpltd_jax.spectral import Embedding, KMeans, embed, kmeans
@@ -27,24 +27,21 @@ from jpltd_jax.views import Views
 
 __all__ = [
     "HEAD_START",
-    "LAMS",
     "Candidates",
     "Clustering",
     "Model",
     "assign",
-    "choose_lam",
-    "clarity",
     "cluster",
     "fit",
     "label",
+    "margins",
     "method_of",
+    "nearest_center",
+    "place",
 ]
 
 HEAD_START = 0.01
 """Of the first candidate in :func:`label`, as a share of its score."""
-
-LAMS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
-"""Values of lam that :func:`choose_lam` tries."""
 
 
 @jax.tree_util.register_dataclass
@@ -94,10 +91,38 @@ def method_of(method: Method | str) -> Method:
     return METHODS[method]
 
 
-@partial(jax.jit, static_argnames=("n_clusters", "power"))
-def _embed_and_group(key: Key, affinity: Float[Array, "n a"], n_clusters: int, power: int) -> tuple[Embedding, KMeans]:
-    places = embed(affinity, n_clusters, power)
-    return places, kmeans(key, places.embedding, n_clusters)
+class _Labelled(NamedTuple):
+    """What :func:`label` makes of an affinity."""
+
+    affinity: Float[Array, "n a"]
+    places: Embedding
+    groups: KMeans
+    candidates: Candidates | None
+
+
+@partial(jax.jit, static_argnames="n_clusters")
+def _labelled(key: Key, method: Method, data: Any, affinity: Float[Array, "n a"], n_clusters: int) -> _Labelled:
+    """Embed and group what the method offers, one after the other, and choose: one program."""
+    offered = {"": affinity} if method.affinities is None else method.affinities(data, affinity)
+    names = tuple(offered)
+    power = method.power(data)
+
+    def one(affinity: Array) -> tuple[Embedding, KMeans]:
+        places = embed(affinity, n_clusters, power)
+        return places, kmeans(key, places.embedding, n_clusters)
+
+    stacked = jnp.stack([offered[name] for name in names])
+    places, found = jax.lax.map(one, stacked)
+    best, candidates = jnp.asarray(0, jnp.int32), None
+    if method.judge is not None:
+        judged = [method.judge(data, found.labels[i]) for i in range(len(names))]
+        if judged[0] is not None:
+            quality = jax.tree.map(lambda *leaves: jnp.stack(leaves), *judged)
+            head_start = jnp.zeros(len(names)).at[0].set(HEAD_START)
+            best = jnp.argmax(quality.score + head_start * jnp.abs(quality.score)).astype(jnp.int32)
+            candidates = Candidates(found.labels, quality, best, names)
+    affinity, places, found = jax.tree.map(lambda leaf: leaf[best], (stacked, places, found))
+    return _Labelled(affinity, places, found, candidates)
 
 
 def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: int) -> Clustering:
@@ -116,22 +141,10 @@ def label(key: Key, method: Method, data: Any, solution: Solution, n_clusters: i
         assert embedding is not None
         found = kmeans(key, embedding, n_clusters)
         return Clustering(found.labels, None, embedding, found.centers, solution, None, None)
-    offered = {"": affinity} if method.affinities is None else method.affinities(data, affinity)
-    names = tuple(offered)
-    group = partial(_embed_and_group, n_clusters=n_clusters, power=method.power(data))
-    made = [(offered[name], *group(key, offered[name])) for name in names]
-    judged = [None if method.judge is None else method.judge(data, found.labels) for _, _, found in made]
-    candidates, best = None, jnp.asarray(0, jnp.int32)
-    if judged[0] is not None:
-        quality = jax.tree.map(lambda *leaves: jnp.stack(leaves), *judged)
-        head_start = jnp.zeros(len(names)).at[0].set(HEAD_START)
-        best = jnp.argmax(quality.score + head_start * jnp.abs(quality.score)).astype(jnp.int32)
-        candidates = Candidates(jnp.stack([found.labels for _, _, found in made]), quality, best, names)
-    taken = made[0]
-    if len(made) > 1:
-        taken = jax.tree.map(lambda *leaves: jnp.stack(leaves)[best], *made)
-    affinity, places, found = taken
-    return Clustering(found.labels, affinity, places.embedding, found.centers, solution, places, candidates)
+    judging = method.affinities is not None or method.judge is not None
+    made = _labelled(key, method, data if judging else None, affinity, n_clusters)
+    places, groups = made.places, made.groups
+    return Clustering(groups.labels, made.affinity, places.embedding, groups.centers, solution, places, made.candidates)
 
 
 def cluster(
@@ -243,8 +256,7 @@ class Model:
         assert found.places is not None
         n_clusters = len(found.centers)
         data = Data(problem, Fourier(), config=config, n_clusters=n_clusters)
-        added = config.partner is not None and problem.anchors is None
-        graph = (config.n_neighbors, config.share / n_clusters) if added else None
+        graph = None if config.partner is None else (config.n_neighbors, config.share / n_clusters)
         reach, kept = neighbours_reached(data), neighbours_kept(data)
         return cls(problem.dictionary, found.solution.state.W, found.places, found.centers, reach, kept, graph)
 
@@ -262,8 +274,8 @@ def _new_affinity(model: Model, samples: Problem) -> Float[Array, "q a"]:
 
 
 @jax.jit
-def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
-    """Label of the centre that is nearest to each sample in the embedding; one sample does not depend on another.
+def place(model: Model, samples: Problem) -> Float[Array, "q c"]:
+    """The samples in the embedding of the fit; one sample does not depend on another.
 
     Where a graph was added to the affinity, a new sample's row of the late graph is added to its affinity, also if the
     completed graph was chosen in the fit.
@@ -279,13 +291,14 @@ def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
     --------
     >>> import jax
     >>> import jpltd_jax as jj
-    >>> from jpltd_jax.pipeline import Model, assign
+    >>> from jpltd_jax.pipeline import Model, nearest_center, place
     >>> from jpltd_jax.problem import further_samples
     >>> data = jj.datasets.make_blobs(0, n_samples=40, dims=(10, 8))
     >>> problem = jj.make_problem([view[:30] for view in data.views])
     >>> found = jj.cluster(jax.random.key(0), problem, jj.Hyper(), 3)
     >>> new = further_samples(problem, [view[30:] for view in data.views])
-    >>> float(jj.metrics.accuracy(data.labels[30:], assign(Model.of(problem, jj.ORDER_FREE, found), new)))
+    >>> placed = place(Model.of(problem, jj.ORDER_FREE, found), new)
+    >>> float(jj.metrics.accuracy(data.labels[30:], nearest_center(placed, found.centers)))
     1.0
     """
     affinity = _new_affinity(model, samples)
@@ -296,7 +309,18 @@ def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
     if model.graph is not None:
         n_neighbors, share = model.graph
         affinity = affinity + nearest_rows(samples, model.dictionary, n_neighbors, share)
-    return jnp.argmin(squared_distances(model.places.place(affinity), model.centers), axis=1).astype(jnp.int32)
+    return model.places.place(affinity)
+
+
+@jax.jit
+def nearest_center(embedding: Float[Array, "q c"], centers: Float[Array, "c c"]) -> Int[Array, " q"]:
+    """The centre that is nearest to each sample."""
+    return jnp.argmin(squared_distances(embedding, centers), axis=1).astype(jnp.int32)
+
+
+def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
+    """Label of the centre that is nearest to each sample, where :func:`place` puts it."""
+    return nearest_center(place(model, samples), model.centers)
 
 
 def margins(embedding: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, " n"]:
@@ -313,47 +337,3 @@ def margins(embedding: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Flo
         return jnp.ones(len(embedding), embedding.dtype)
     nearest = jnp.sqrt(-jax.lax.top_k(-squared_distances(embedding, centers), 2)[0])
     return 1 - divide(nearest[:, 0], nearest[:, 1], 1.0)
-
-
-def clarity(affinity: Float[Array, "n n"], n_clusters: int) -> Float[Array, ""]:
-    """Eigengap mu_c - mu_{c+1} of D^-1/2 H D^-1/2, eigenvalues in falling order: 1 for c separate cliques.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from jpltd_jax.pipeline import clarity
-    >>> three_pairs = jnp.kron(jnp.eye(3), jnp.ones((2, 2)))
-    >>> clarity(three_pairs, 3).round(3), clarity(three_pairs, 2).round(3)
-    (Array(1., dtype=float32), Array(0., dtype=float32))
-    """
-    n = affinity.shape[0]
-    values = jnp.concatenate([jnp.linalg.eigvalsh(normalized(affinity))[::-1], jnp.zeros(1, affinity.dtype)])
-    return values[n_clusters - 1] - values[n_clusters] if n_clusters < n else values[n - 1]
-
-
-def choose_lam(
-    key: Key,
-    problem: Problem,
-    hyper: Hyper,
-    n_clusters: int,
-    config: Config | None = None,
-    *,
-    loop: Loop = Loop(),  # noqa: B008
-) -> tuple[Hyper, Clustering]:
-    """JPLTD with the lam of :data:`LAMS` whose affinity is clearest by :func:`clarity`; no labels are needed.
-
-    Empty and non-finite affinities never win. An interrupted run is returned as it is.
-    """
-    best: tuple[float, Hyper, Clustering] | None = None
-    for lam in LAMS:
-        tried = hyper._replace(lam=lam)
-        found = cluster(key, problem, tried, n_clusters, config, loop=loop)
-        if found.solution.status is Status.RUNNING:
-            return tried, found
-        usable = found.solution.status not in (Status.EMPTY, Status.NONFINITE)
-        assert found.affinity is not None
-        score = float(clarity(found.affinity, n_clusters)) if usable else -float("inf")
-        if best is None or score > best[0]:
-            best = (score, tried, found)
-    assert best is not None
-    return best[1:]

@@ -1,24 +1,30 @@
 """Drawing functions (extra: ``pip install "jpltd_jax[plot]"``); each draws on given or new axes and returns them."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jpltd_jax.audit import OrderAudit
+from jpltd_jax.selection import NumbersOfClusters
 from jpltd_jax.sweeps.store import USABLE, SweepResult
 from jpltd_jax.views import checked_mask
 
 __all__ = [
     "plot_affinity",
     "plot_availability",
+    "plot_candidates",
     "plot_embedding",
     "plot_history",
+    "plot_margins",
+    "plot_n_clusters",
     "plot_neighbours",
     "plot_order_audit",
     "plot_score_grid",
+    "plot_support",
     "plot_sweep",
+    "principal_plane",
 ]
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#F0E442")
@@ -28,14 +34,16 @@ MARKERS = "os^Dv"
 """Marks of the clusters: each goes through all :data:`COLORS` before the next one."""
 
 
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
+def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError('plots need matplotlib: pip install "jpltd_jax[plot]"') from error
-    return plt.subplots(figsize=(4.5, 4), layout="constrained")[1]
+    return plt
+
+
+def _axes(ax: Any) -> Any:
+    return _pyplot().subplots(figsize=(4.5, 4), layout="constrained")[1] if ax is None else ax
 
 
 def plot_affinity(affinity: Any, labels: Any = None, *, ax: Any = None, title: str = "Affinity") -> Any:
@@ -260,6 +268,25 @@ def plot_availability(mask: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+def principal_plane(embedding: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Points (n, 2) in the plane of the two directions in which they vary most, and their shares of the variance.
+
+    Examples
+    --------
+    >>> from jpltd_jax.plotting import principal_plane
+    >>> plane, share = principal_plane([[0.0, 3.0], [0.0, -3.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> abs(plane).round().tolist(), share.round(3).tolist()
+    ([[3.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [0.9, 0.1])
+    """
+    points = np.asarray(embedding, np.float64)
+    u, s, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    found = min(2, len(s))
+    plane, share = np.zeros((len(points), 2)), np.zeros(2)
+    plane[:, :found] = (u * s)[:, :found]
+    share[:found] = s[:found] ** 2 / max(float(np.sum(s**2)), np.finfo(float).tiny)
+    return plane, share
+
+
 def plot_embedding(embedding: Any, labels: Any = None, *, ax: Any = None, title: str = "Embedding") -> Any:
     """Samples in the plane of the two directions in which their embedding varies most, with the number of each cluster.
 
@@ -272,11 +299,8 @@ def plot_embedding(embedding: Any, labels: Any = None, *, ax: Any = None, title:
     (['0', '1', '2'], 3)
     """
     ax = _axes(ax)
-    points = np.asarray(embedding, np.float64)
-    u, s, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
-    plane = np.zeros((len(points), 2))
-    plane[:, : min(2, len(s))] = (u * s)[:, :2]
-    of = np.zeros(len(points), int) if labels is None else np.asarray(labels)
+    plane, share = principal_plane(embedding)
+    of = np.zeros(len(plane), int) if labels is None else np.asarray(labels)
     for i, label in enumerate(np.unique(of)):
         members = plane[of == label]
         marker = MARKERS[i // len(COLORS) % len(MARKERS)]
@@ -284,11 +308,145 @@ def plot_embedding(embedding: Any, labels: Any = None, *, ax: Any = None, title:
         if labels is not None:
             at, beside = np.median(members, axis=0), (5, 5)
             ax.annotate(str(label), at, beside, textcoords="offset points", fontweight="bold")
-    share = s[:2] ** 2 / max(float(np.sum(s**2)), np.finfo(float).tiny)
-    for name, part in zip(("x", "y"), share, strict=False):
-        ax.set(**{f"{name}label": f"{'first' if name == 'x' else 'second'} direction ({100 * part:.0f} % of variance)"})
+    ax.set_xlabel(f"first direction ({100 * share[0]:.0f} % of variance)")
+    ax.set_ylabel(f"second direction ({100 * share[1]:.0f} % of variance)")
     ax.margins(0.1)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.set_title(title)
     return ax
+
+
+def plot_candidates(candidates: Mapping[str, Mapping[str, Any]], chosen: str | None = None, *, ax: Any = None) -> Any:
+    """Q, R² and the score Q / (1 - R²) of every partition that was tried, as bars; the one that was taken is framed.
+
+    ``candidates`` and ``chosen`` are ``candidates_`` and ``chosen_`` of :class:`jpltd_jax.JPLTD`.
+
+    Examples
+    --------
+    >>> from jpltd_jax.plotting import plot_candidates
+    >>> late = {"modularity": 0.5, "explained": 0.2, "score": 0.625}
+    >>> ax = plot_candidates({"late": late, "completed": late | {"score": 0.7}}, chosen="completed")
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['late', 'completed (taken)']
+    """
+    if not candidates:
+        raise ValueError("there are no candidates: the fit had nothing to choose from")
+    ax = _axes(ax)
+    measures = {"modularity": "modularity Q", "explained": "explained R²", "score": "score Q / (1 - R²)"}
+    width = 0.8 / len(candidates)
+    for i, (name, found) in enumerate(candidates.items()):
+        heights = [float(found[measure]) for measure in measures]
+        taken = name == chosen
+        bars = ax.bar(
+            np.arange(len(measures)) + (i - (len(candidates) - 1) / 2) * width,
+            heights,
+            0.9 * width,
+            color=COLORS[i % len(COLORS)],
+            edgecolor="black",
+            linewidth=2 if taken else 0,
+            label=f"{name} (taken)" if taken else name,
+        )
+        ax.bar_label(bars, [f"{height:.2f}" for height in heights], padding=2)
+    ax.axhline(0, color="0.5", linewidth=0.8)
+    ax.set_xticks(range(len(measures)), list(measures.values()))
+    ax.margins(y=0.12)
+    ax.set_title("What the views say of each candidate")
+    ax.legend(frameon=False, loc="upper left")
+    return ax
+
+
+def plot_support(support: Any, names: Sequence[str] | None = None, *, ax: Any = None) -> Any:
+    """How strongly each view supports each cluster: the cluster's part of the view's modularity, times 100.
+
+    ``support`` is ``support_`` of :class:`jpltd_jax.JPLTD`, one row per view; ``names`` are those of the views.
+
+    Examples
+    --------
+    >>> from jpltd_jax.plotting import plot_support
+    >>> ax = plot_support([[0.2, 0.1], [0.02, 0.0]], names=["rna", "protein"])
+    >>> [tick.get_text() for tick in ax.get_yticklabels()], [text.get_text() for text in ax.texts]
+    (['rna', 'protein'], ['20', '10', '2', '0'])
+    """
+    if support is None:
+        raise ValueError("there is no support: the fit kept no graphs of the views")
+    values = 100 * np.asarray(support, np.float64)
+    m, c = values.shape
+    if names is not None and len(names) != m:
+        raise ValueError(f"names must hold one for each of the {m} views, got {len(names)}")
+    ax = _axes(ax)
+    top = max(float(values.max()), np.finfo(float).tiny)
+    ax.imshow(values, cmap="cividis", vmin=0, vmax=top, aspect="auto")
+    small = 9 if values.size <= 60 else 6
+    for (v, k), value in np.ndenumerate(values):
+        color = "black" if value > top / 2 else "white"
+        ax.text(k, v, f"{value:.0f}", ha="center", va="center", color=color, fontsize=small)
+    ax.set_yticks(range(m), [f"view {v}" for v in range(m)] if names is None else list(names))
+    ax.set_xticks(range(c), [str(k) for k in range(c)])
+    ax.set_xlabel("cluster")
+    ax.set_title("Support by view (modularity × 100)")
+    return ax
+
+
+def plot_margins(margin: Any, labels: Any, *, ax: Any = None) -> Any:
+    """How sure the samples of each cluster are: margins from the largest to the smallest, one curve per cluster.
+
+    The horizontal axis is the share of the cluster, so that clusters of all sizes compare. ``margin`` and ``labels``
+    are ``margin_`` and ``labels_`` of :class:`jpltd_jax.JPLTD`.
+
+    Examples
+    --------
+    >>> from jpltd_jax.plotting import plot_margins
+    >>> ax = plot_margins([0.9, 0.1, 0.5], labels=[0, 0, 1])
+    >>> [line.get_ydata().tolist() for line in ax.lines]
+    [[0.9, 0.1], [0.5]]
+    """
+    ax = _axes(ax)
+    values, of = np.asarray(margin, np.float64), np.asarray(labels)
+    if values.shape != of.shape:
+        raise ValueError(f"margin and labels must have one entry per sample each, got {values.shape} and {of.shape}")
+    for i, label in enumerate(np.unique(of)):
+        sorted_ = np.sort(values[of == label])[::-1]
+        share = (np.arange(len(sorted_)) + 0.5) / len(sorted_)
+        line = ("-", "--", ":", "-.")[i // len(COLORS) % 4]
+        marker = "." if len(sorted_) == 1 else None
+        ax.plot(share, sorted_, line, color=COLORS[i % len(COLORS)], marker=marker, label=f"{label} ({len(sorted_)})")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel("share of the cluster")
+    ax.set_ylabel("margin: 1 sure, 0 between two clusters")
+    ax.set_title("How sure the labels are")
+    ax.legend(frameon=False, title="cluster (size)", fontsize="small")
+    return ax
+
+
+def plot_n_clusters(tried: NumbersOfClusters, chosen: int | None = None, *, axes: Any = None) -> tuple[Any, Any, Any]:
+    """Modularity, the label-free score and the eigengap against the number of clusters, side by side.
+
+    ``tried`` is what :func:`jpltd_jax.selection.compare_numbers_of_clusters` gives, ``axes`` are three axes to draw on.
+    Returns them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.plotting import plot_n_clusters
+    >>> from jpltd_jax.selection import NumbersOfClusters
+    >>> tried = NumbersOfClusters(np.array([2, 3]), np.array([0.3, 0.5]), np.array([0.5, 0.9]), np.array([0.1, 0.4]))
+    >>> [ax.get_ylabel() for ax in plot_n_clusters(tried, chosen=3)]
+    ['modularity', 'score', 'eigengap']
+    """
+    given = _pyplot().subplots(1, 3, figsize=(11, 3.5), layout="constrained")[1] if axes is None else axes
+    for ax, measure, color in zip(given, ("modularity", "score", "eigengap"), COLORS, strict=False):
+        values = getattr(tried, measure)
+        ax.plot(tried.counts, values, "o-", color=color, markersize=4)
+        best = int(np.argmax(values))
+        label = f"largest: {tried.counts[best]}"
+        ax.plot(tried.counts[best], values[best], "s", color=color, markersize=9, label=label)
+        if chosen is not None:
+            ax.axvline(chosen, color="0.5", linewidth=0.8, linestyle=":", label=f"taken: {chosen}")
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.set_xlabel("number of clusters")
+        ax.set_ylabel(measure)
+        ax.legend(frameon=False)
+    first, second, third = given
+    return first, second, third

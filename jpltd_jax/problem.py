@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from sklearn.cluster import kmeans_plusplus
 
@@ -49,6 +50,8 @@ class Problem:
         Features d_v of each view.
     names
         Of the views; "view 0", "view 1", ... for a list.
+    mesh
+        Devices over whose first axis the samples are spread, see :func:`jpltd_jax.shard_samples`. None: they are not.
     """
 
     data: Float[Array, "m r n"]
@@ -57,6 +60,7 @@ class Problem:
     anchors: Int[Array, " a"] | None = None
     dimensions: tuple[int, ...] = field(default=(), metadata={"static": True})
     names: tuple[str, ...] = field(default=(), metadata={"static": True})
+    mesh: Mesh | None = field(default=None, metadata={"static": True})
 
     @property
     def n_views(self) -> int:
@@ -73,7 +77,8 @@ class Problem:
         """The problem whose samples are the anchors alone: what G, B, P and J2 have along their last axis."""
         if self.anchors is None:
             return self
-        return replace(self, data=self.data[..., self.anchors], mask=self.mask[:, self.anchors], anchors=None)
+        data, mask = self.data[..., self.anchors], self.mask[:, self.anchors]
+        return replace(self, data=data, mask=mask, anchors=None, mesh=None)
 
     @property
     def columns(self) -> tuple[Float[Array, "_d_v n"], ...]:
@@ -93,6 +98,21 @@ class Problem:
             else jnp.matmul(basis, self.data[v, : basis.shape[1]], precision="highest")
             for v, (d, basis) in enumerate(zip(self.dimensions, self.bases, strict=True))
         )
+
+    def spread(self, x: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
+        """x, in a compiled program, with the samples along this axis on the devices that hold them.
+
+        Examples
+        --------
+        >>> import jax.numpy as jnp, numpy as np
+        >>> from jpltd_jax import make_problem
+        >>> make_problem([np.eye(3)]).spread(jnp.ones((2, 3)), axis=1).shape
+        (2, 3)
+        """
+        if self.mesh is None:
+            return x
+        spec = PartitionSpec(*[None] * axis, self.mesh.axis_names[0])
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
 
     def astype(self, dtype: jnp.dtype | type) -> "Problem":
         """The problem with its numbers in another dtype."""
@@ -135,7 +155,8 @@ def choose_anchors(columns: Sequence[np.ndarray], mask: np.ndarray, n_anchors: i
 
     A sample that misses a view says nothing there. So the candidates are all samples with at least c views, for the
     largest c that leaves ``n_anchors`` of them. If there are more than 20 candidates per anchor, a random part of them
-    is looked at. Among equal samples the choice is arbitrary.
+    is looked at. Among equal samples the choice is arbitrary. If none of those chosen has a certain view, some random
+    samples that have it take the place of others.
 
     Parameters
     ----------
@@ -170,7 +191,15 @@ def choose_anchors(columns: Sequence[np.ndarray], mask: np.ndarray, n_anchors: i
     _, chosen = kmeans_plusplus(features, n_anchors, random_state=int(rng.integers(2**31)))
     chosen = np.unique(chosen)
     others = np.setdiff1d(np.arange(len(candidates)), chosen)
-    return np.sort(candidates[np.concatenate([chosen, others[: n_anchors - len(chosen)]])])
+    anchors = candidates[np.concatenate([chosen, others[: n_anchors - len(chosen)]])]
+    lacking = np.flatnonzero(~mask[anchors].any(axis=0))
+    if len(lacking):
+        share = max(1, n_anchors // (2 * mask.shape[1]))
+        seen = [np.flatnonzero(mask[:, v]) for v in lacking]
+        added = np.unique(np.concatenate([rng.choice(one, min(share, len(one)), replace=False) for one in seen]))
+        kept = rng.choice(anchors, max(0, n_anchors - len(added)), replace=False)
+        anchors = np.concatenate([added, kept])[:n_anchors]
+    return np.sort(anchors)
 
 
 def _anchor_indices(
@@ -317,7 +346,7 @@ def make_problem(
     read = read_views_to_learn_from(views, mask)
     matrices, present = read.matrices, read.mask
     target = _resolve_dtype(dtype, matrices)
-    columns = [x.T.astype(np.float64) for x in matrices]
+    columns = [x.T.astype(np.float64, copy=False) for x in matrices]
     if normalize:
         warn_of_nothing_to_learn(read)
         warn_of_shift(read, range(len(matrices)))
@@ -377,4 +406,5 @@ def further_samples(
         data=jnp.asarray(np.stack(stacked), problem.data.dtype),
         mask=jnp.asarray(present.T),
         anchors=None,
+        mesh=None,
     )

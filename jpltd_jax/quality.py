@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy.sparse import bmat, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from jpltd_jax.linalg import divide, symmetric
 from jpltd_jax.problem import Problem
 
-__all__ = ["Quality", "explained_variance", "modularity", "quality"]
+__all__ = ["Quality", "explained_variance", "modularity", "quality", "unconnected"]
 
 
 class Quality(NamedTuple):
@@ -36,17 +39,23 @@ class Quality(NamedTuple):
         return self.modularity / (1 - jnp.mean(self.explained, axis=-1))
 
 
-def modularity(graphs: Float[Array, "m n n"], members: Float[Array, "n c"]) -> Float[Array, "m c"]:
+def modularity(
+    graphs: Float[Array, "m n a"], members: Float[Array, "n c"], anchors: Int[Array, " a"] | None = None
+) -> Float[Array, "m c"]:
     """w_cc / w - (w_c / w)^2 of every view and cluster: the sum over the clusters is Newman's modularity.
 
-    w_cc is the weight within cluster c, w_c the degree of its members, w the weight of the whole graph.
+    w_cc is the weight within cluster c, w_c the degree of its members, w the weight of the whole graph. With anchors
+    w_cc / w - r_c k_c / w^2: r_c is the weight of the rows of the samples in the cluster, k_c that of the columns of
+    the anchors in it, and w_cc the weight that both share (Barber, Phys. Rev. E 76, 2007).
 
     Parameters
     ----------
     graphs
-        Symmetric, non-negative.
+        Symmetric, non-negative; or the weights from samples to anchors.
     members
         One-hot labels.
+    anchors
+        The samples that the columns stand for. None: all, of symmetric graphs.
 
     Examples
     --------
@@ -56,11 +65,15 @@ def modularity(graphs: Float[Array, "m n n"], members: Float[Array, "n c"]) -> F
     >>> modularity(two_pairs[None], jax.nn.one_hot(jnp.array([0, 0, 1, 1]), 2))
     Array([[0.25, 0.25]], dtype=float32)
     """
-    product = jnp.einsum("vij,jc->vic", graphs, members, precision="highest")
+    of_columns = members if anchors is None else members[anchors]
+    product = jnp.einsum("vij,jc->vic", graphs, of_columns, precision="highest")
     within = jnp.einsum("ic,vic->vc", members, product, precision="highest")
     degree = jnp.sum(product, axis=1)
     total = jnp.sum(degree, axis=1, keepdims=True)
-    return divide(within, total, 0.0) - divide(degree, total, 0.0) ** 2
+    if anchors is None:
+        return divide(within, total, 0.0) - divide(degree, total, 0.0) ** 2
+    of_rows = jnp.einsum("ic,vi->vc", members, jnp.sum(graphs, axis=2), precision="highest")
+    return divide(within, total, 0.0) - divide(of_rows, total, 0.0) * divide(degree, total, 0.0)
 
 
 def explained_variance(problem: Problem, members: Float[Array, "n c"]) -> Float[Array, " m"]:
@@ -95,7 +108,7 @@ def explained_variance(problem: Problem, members: Float[Array, "n c"]) -> Float[
 
 
 @partial(jax.jit, static_argnames="n_clusters")
-def quality(problem: Problem, graphs: Float[Array, "m n n"], labels: Int[Array, " n"], n_clusters: int) -> Quality:
+def quality(problem: Problem, graphs: Float[Array, "m n a"], labels: Int[Array, " n"], n_clusters: int) -> Quality:
     """What the views say of a partition.
 
     Parameters
@@ -103,7 +116,7 @@ def quality(problem: Problem, graphs: Float[Array, "m n n"], labels: Int[Array, 
     problem
         The views as they were clustered.
     graphs
-        From :func:`jpltd_jax.graphs.view_graphs`.
+        From :func:`jpltd_jax.graphs.view_graphs`, or with anchors from :func:`jpltd_jax.graphs.anchor_graphs`.
     labels
         0..n_clusters-1.
     n_clusters
@@ -122,4 +135,24 @@ def quality(problem: Problem, graphs: Float[Array, "m n n"], labels: Int[Array, 
     True
     """
     members = jax.nn.one_hot(labels, n_clusters, dtype=problem.data.dtype)
-    return Quality(modularity(symmetric(graphs), members), explained_variance(problem, members))
+    judged = symmetric(graphs) if problem.anchors is None else graphs
+    return Quality(modularity(judged, members, problem.anchors), explained_variance(problem, members))
+
+
+def unconnected(mask: Bool[np.ndarray, "n m"]) -> Bool[np.ndarray, " n"]:
+    """Samples that no chain of samples with a view in common joins to the largest group of samples that are joined.
+
+    Nothing in the data compares them with the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.quality import unconnected
+    >>> mask = np.array([[True, False, False], [True, True, False], [False, True, False], [False, False, True]])
+    >>> unconnected(mask)
+    array([False, False, False,  True])
+    """
+    n = len(mask)
+    seen = csr_array(np.asarray(mask, np.int8))
+    _, groups = connected_components(bmat([[None, seen], [seen.T, None]]), directed=False)
+    return groups[:n] != np.argmax(np.bincount(groups[:n]))

@@ -90,6 +90,8 @@ class _Writer:
             return {"dict": list(zip(keys, values, strict=True))}
         if isinstance(value, os.PathLike):
             return os.fspath(value)
+        if type(value) is range:
+            return {"range": [value.start, value.stop, value.step]}
         raise TypeError(f"cannot save {place}: a {type(value).__name__}; numbers, texts and arrays can be saved")
 
 
@@ -133,6 +135,8 @@ class _Reader:
         kind = next(iter(description), None)
         if kind in ("jax", "numpy", "scalar", "float"):
             return self._array(description, kind)
+        if kind == "range":
+            return range(*description[kind])
         if kind == "tuple":
             return tuple(self.value(one) for one in description[kind])
         if kind == "dict":

@@ -6,15 +6,21 @@ Nothing here knows of JPLTD. All functions are jit- and vmap-able; numbers of cl
 import math
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.sparse.linalg import lobpcg_standard
 from jaxtyping import Array, Float, Int
 
-from jpltd_jax._types import Key, check_choice, check_count
-from jpltd_jax.linalg import inverse_root, normalized, squared_distances, unit_rows
+from jpltd_jax._types import Key, check_count
+from jpltd_jax.linalg import (
+    inverse_root,
+    leading_eigenvectors,
+    leading_eigenvectors_of_products,
+    normalized,
+    squared_distances,
+    unit_rows,
+)
 
 __all__ = [
     "Embedding",
@@ -99,8 +105,7 @@ def embed(affinity: Float[Array, "n a"], n_components: int, power: int = 0) -> E
     if affinity.shape[1] < affinity.shape[0]:
         return _embed_bipartite(affinity, n_components, power)
     degree = jnp.sum(affinity, axis=1)
-    values, vectors = jnp.linalg.eigh(normalized(affinity))
-    leading, value = vectors[:, ::-1][:, :n_components], values[::-1][:n_components]
+    value, leading = leading_eigenvectors(normalized(affinity), n_components)
     weighted = leading * value**power
     placed = unit_rows(jnp.where(degree[:, None] > 0, weighted, 0))
     return Embedding(placed, degree, weighted * jnp.where(value > 0, 1 / jnp.where(value > 0, value, 1), 0))
@@ -137,13 +142,12 @@ def spectral_embedding_of_products(
     n_samples: int,
     n_components: int,
     *,
-    max_iter: int = 100,
     dtype: jnp.dtype | type = jnp.float32,
 ) -> Float[Array, "n c"]:
     """:func:`spectral_embedding` of an affinity H that is known only through ``product``: x -> H x.
 
-    By LOBPCG (Knyazev, SIAM J. Sci. Comput. 23, 2001), started from ``key``; needs 5 * n_components < n_samples. Memory
-    and work are those of the products, so this is the way for large or factored affinities.
+    By :func:`jpltd_jax.linalg.leading_eigenvectors_of_products` from a random start. Memory and work are those of the
+    products, so this is the way for large or factored affinities.
 
     Examples
     --------
@@ -154,12 +158,10 @@ def spectral_embedding_of_products(
     >>> jnp.abs(x @ x.T)[0, ::8].round(3)
     Array([1., 0.], dtype=float32)
     """
-    if 5 * n_components >= n_samples:
-        raise ValueError(f"needs 5 * n_components < n_samples, got {n_components} and {n_samples}")
     with jax.default_matmul_precision("highest"):
         scale = inverse_root(product(jnp.ones((n_samples, 1), dtype))[:, 0])[:, None]
-        start = jax.random.normal(key, (n_samples, n_components), dtype)
-        _, leading, _ = lobpcg_standard(lambda x: scale * product(scale * x), start, m=max_iter)
+        start = jax.random.normal(key, (n_samples, min(n_components + 10, n_samples)), dtype)
+        _, leading = leading_eigenvectors_of_products(lambda x: scale * product(scale * x), start, n_components)
     return unit_rows(jnp.where(scale > 0, leading, 0))
 
 
@@ -247,19 +249,9 @@ def kmeans(key: Key, x: Float[Array, "n d"], n_clusters: int, *, n_init: int = 2
     return best._replace(centers=best.centers + middle)
 
 
-@partial(jax.jit, static_argnames=("n_clusters", "n_init", "method"))
-def spectral_cluster(
-    key: Key,
-    affinity: Float[Array, "n a"],
-    n_clusters: int,
-    *,
-    n_init: int = 20,
-    method: Literal["dense", "iterative"] = "dense",
-) -> Int[Array, " n"]:
+@partial(jax.jit, static_argnames=("n_clusters", "n_init"))
+def spectral_cluster(key: Key, affinity: Float[Array, "n a"], n_clusters: int, *, n_init: int = 20) -> Int[Array, " n"]:
     """Labels 0..n_clusters-1: k-means on the spectral embedding (Ng, Jordan, Weiss, NIPS 2001).
-
-    ``method`` ``"dense"`` decomposes the whole matrix, O(n^3), or O(n a^2) for the affinity of samples to anchors;
-    ``"iterative"`` takes products with it only.
 
     Examples
     --------
@@ -270,14 +262,5 @@ def spectral_cluster(
     >>> bool(labels[0] == labels[1] != labels[2])
     True
     """
-    check_choice("method", method, Literal["dense", "iterative"])
-    n = affinity.shape[0]
-    check_count("n_clusters", n_clusters, n)
-    start_key, key = jax.random.split(key)
-    if method == "dense":
-        embedding = spectral_embedding(affinity, n_clusters)
-    else:
-        embedding = spectral_embedding_of_products(
-            start_key, lambda x: affinity @ x, n, n_clusters, dtype=affinity.dtype
-        )
-    return kmeans(key, embedding, n_clusters, n_init=n_init).labels
+    check_count("n_clusters", n_clusters, affinity.shape[0])
+    return kmeans(key, spectral_embedding(affinity, n_clusters), n_clusters, n_init=n_init).labels

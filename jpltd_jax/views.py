@@ -75,6 +75,10 @@ class Views(NamedTuple):
         """What messages call view v: view 0, or view 'rna'."""
         return _called(self.names[v])
 
+    def rows(self, chosen: slice | np.ndarray) -> "Views":
+        """The views of some of the samples."""
+        return self._replace(matrices=[x[chosen] for x in self.matrices], mask=self.mask[chosen], ids=self.ids[chosen])
+
 
 class _Aligned(NamedTuple):
     """Views on one sample axis, not yet checked: rows of NaN where a view lacks a sample."""
@@ -235,7 +239,7 @@ def _ids_of(views: Mapping[str, Any], ids: Any) -> list[Any] | None:
     (first, own), *others = inside.items()
     for name, other in others:
         if (own is None) != (other is None):
-            kind = "an array" if own is None else f"a {type(views[first]).__name__}"
+            kind = "an array" if own is None else "a DataFrame" if _is_frame(views[first]) else "an AnnData"
             raise ValueError(
                 f"{_called(first)} is {kind} and {_called(name)} is not: give only DataFrames or none, to match the "
                 "samples"

@@ -9,7 +9,7 @@ import jax
 
 import jpltd_jax as jj
 from jpltd_jax import plotting
-from jpltd_jax.pipeline import clarity
+from jpltd_jax.selection import clarity
 
 digits = jj.datasets.load_digits_multiview(150)
 assert digits.labels is not None

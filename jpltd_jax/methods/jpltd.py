@@ -33,10 +33,13 @@ from sklearn.utils._param_validation import Interval
 from jpltd_jax._types import Key, Scalar, check_choice, check_count
 from jpltd_jax.graphs import (
     SLACK,
+    anchor_graphs,
     completed_graph,
     consensus_graph,
     graph_transform,
     mean_graph,
+    own_anchor,
+    rows_to_one,
     sparsify,
     view_graphs,
     within_reach,
@@ -49,7 +52,7 @@ from jpltd_jax.prox import shrink_columns, stiefel, tubal_shrink
 from jpltd_jax.quality import Quality, quality
 from jpltd_jax.spectral import affinity
 from jpltd_jax.tensor import tensor_nuclear_norm
-from jpltd_jax.transforms import Fourier, Transform
+from jpltd_jax.transforms import Fourier, Sharded, Transform
 
 __all__ = [
     "FAST",
@@ -147,7 +150,8 @@ class Config:
         Graph that is added to the learned affinity, both scaled to mean degree one. ``"late"``: the mean of the views'
         neighbour graphs. ``"completed"``: the neighbour graph of the views side by side, with what is missing filled
         from the late graph. ``"chosen"``: the one whose partition the views support best, by
-        :class:`jpltd_jax.quality.Quality`. None: no graph is added. With anchors, none is.
+        :class:`jpltd_jax.quality.Quality`. None: no graph is added. With anchors both graphs go from the samples to
+        their nearest anchors, see :func:`jpltd_jax.graphs.anchor_graphs`.
     power
         Power of the eigenvalues in the spectral embedding, see :func:`jpltd_jax.spectral.embed`.
 
@@ -244,10 +248,10 @@ class Data:
     transform: Transform
     active: Bool[Array, " k"] | None = None
     """Rows of W in use, the others being zero: a smaller latent_dim in arrays of the same shape. None: all."""
-    graphs: Float[Array, "m n n"] | None = None
+    graphs: Float[Array, "m n a"] | None = None
     """The views' own neighbour graphs, by which partitions are judged. None: they are not."""
-    late: Float[Array, "n n"] | None = None
-    completed: Float[Array, "n n"] | None = None
+    late: Float[Array, "n a"] | None = None
+    completed: Float[Array, "n a"] | None = None
     """Graphs that may be added to the learned affinity."""
     config: Config = field(default=ORDER_FREE, metadata={"static": True})
     n_clusters: int = field(default=1, metadata={"static": True})
@@ -268,15 +272,22 @@ def prepare(problem: Problem, n_clusters: int, config: Config) -> Data:
     share = config.share / n_clusters
     exact = problem.anchors is None
     graphs = late = completed = None
-    if config.partner is not None and exact:
-        graphs = view_graphs(problem, config.n_neighbors, share)
-        late = mean_graph(graphs, problem.mask)
+    if config.partner is not None:
+        if exact:
+            graphs = view_graphs(problem, config.n_neighbors, share)
+            late = mean_graph(graphs, problem.mask)
+        else:
+            graphs = anchor_graphs(problem, config.n_neighbors, share)
+            late = rows_to_one(jnp.sum(graphs, axis=0))
         if config.partner != "late":
             completed = completed_graph(problem, late, config.n_neighbors, share)
     transform: Transform = Fourier()
     if config.transform == "graph":
-        graph = consensus_graph(problem.dictionary, config.n_neighbors, share) if late is None else late
+        reuse = exact and late is not None
+        graph = late if reuse else consensus_graph(problem.dictionary, config.n_neighbors, share)
         transform = graph_transform(graph, config.n_vectors)
+    if problem.mesh is not None:
+        transform = Sharded(transform, problem.mesh)
     if config.partner == "completed":
         late = None
     return Data(problem, transform, None, graphs, late, completed, config, n_clusters)
@@ -319,7 +330,8 @@ def init(key: Key, data: Data, hyper: Hyper) -> State:
     else:
         projection = jnp.broadcast_to(jnp.eye(r, dtype=dtype), (m, r, r))
     a = data.problem.dictionary.n_samples
-    large, small = jnp.zeros((m, n, a), dtype), jnp.zeros((m, projection.shape[1], n), dtype)
+    large = data.problem.spread(jnp.zeros((m, n, a), dtype), axis=1)
+    small = data.problem.spread(jnp.zeros((m, projection.shape[1], n), dtype), axis=2)
     return State(projection, large, small, large, large, small, large, jnp.asarray(hyper.rho, dtype))
 
 
@@ -449,14 +461,19 @@ def _in_proportion(data: Data) -> int:
 
 @jax.jit
 def thin(data: Data, learned: Float[Array, "n a"]) -> Float[Array, "n a"]:
-    """Drop links beyond :func:`neighbours_reached`, then keep the :func:`neighbours_kept` strongest of each sample."""
+    """Drop links beyond :func:`neighbours_reached`, then keep the :func:`neighbours_kept` strongest of each sample.
+
+    Where some are kept, none is a link of a sample to itself.
+    """
     reach, kept = neighbours_reached(data), neighbours_kept(data)
     if reach is not None:
         learned = within_reach(learned, data.problem, reach)
+    if kept is not None and data.problem.anchors is not None:
+        learned = jnp.where(own_anchor(data.problem), 0, learned)
     return learned if kept is None else sparsify(learned, kept)
 
 
-def _to_mean_degree_one(graph: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def _to_mean_degree_one(graph: Float[Array, "n a"]) -> Float[Array, "n a"]:
     return divide(graph, jnp.mean(jnp.sum(graph, axis=1)), 0.0)
 
 
@@ -534,7 +551,7 @@ JPLTD = Method(
     bounds={
         "lam": Interval(Real, 0, None, closed="left"),
         "theta": Interval(Real, 0, None, closed="left"),
-        "rho": Interval(Real, 0, None, closed="left"),
+        "rho": Interval(Real, 0, None, closed="neither"),
         "rho_max": Interval(Real, 0, None, closed="neither"),
         "growth": Interval(Real, 0, None, closed="neither"),
         "tol": Interval(Real, 0, None, closed="left"),

@@ -2,10 +2,8 @@
 
 import functools
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from jpltd_jax._types import Key, check_count
 from jpltd_jax.loop import Carry, Method, advance, finish
+from jpltd_jax.memory import free_memory
 from jpltd_jax.pipeline import label
 from jpltd_jax.sweeps.trunk import resized
 
@@ -39,6 +38,9 @@ class Run:
         Default: all local ones.
     progress
         Whether to draw a line of progress on standard error.
+    shard
+        (i, k): worker i of k takes configurations i, i + k, i + 2k and so on. For workers that know nothing of each
+        other. Each has its own file of the store; :func:`jpltd_jax.sweeps.store.merge_stores` puts them together.
 
     Examples
     --------
@@ -52,10 +54,15 @@ class Run:
     memory: int | None = None
     devices: Sequence[jax.Device] | None = None
     progress: bool = False
+    shard: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.chunk is not None:
             check_count("chunk", self.chunk)
+        if self.shard is not None:
+            number, workers = self.shard
+            check_count("shard: number of workers", workers)
+            check_count("shard: worker", number, workers - 1, least=0)
 
 
 class Task(NamedTuple):
@@ -112,15 +119,7 @@ def _bytes(tree: Any) -> int:
 
 def available_memory(device: jax.Device) -> int:
     """Bytes that a sweep may use by default: what is free on the device; for a CPU half of the free memory."""
-    stats = device.memory_stats()
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"] - stats["bytes_in_use"])
-    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-    free = os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
-    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
-    if limit.exists() and limit.read_text().strip() != "max":
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
-    return free // 2
+    return free_memory(device) if device.memory_stats() else free_memory(device) // 2
 
 
 def plan(

@@ -224,3 +224,45 @@ def test_completed_graph_is_the_graph_of_the_completed_views_and_moves_with_the_
     whole = np.asarray(graphs.completed(problem, graphs.consensus_graph(problem, 3)))
     one_view = graphs.consensus_graph(jj.make_problem([whole], normalize=False), 3)
     np.testing.assert_allclose(made, one_view, atol=1e-9)
+
+
+# Anchors ------------------------------------------------------------------------------------------------------------
+
+ANCHORS = [3, 0, 7, 9, 12]
+
+
+@settings(max_examples=8)
+@given(seed=seeds)
+def test_anchor_graphs_join_samples_to_their_nearest_anchors(seed):
+    views, mask = random_incomplete(14, (5, 4), seed)
+    mask[[3, 0, 7]] = True
+    made = np.asarray(graphs.anchor_graphs(jj.make_problem(views, mask, anchors=ANCHORS), 2))
+    for v, x in enumerate(views):
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        for i in range(14):
+            expected = np.zeros(len(ANCHORS))
+            others = [(np.linalg.norm(x[i] - x[a]), j) for j, a in enumerate(ANCHORS) if a != i and mask[a, v]]
+            if mask[i, v]:
+                nearest = sorted(others)[:2]
+                reach = np.mean([d for d, _ in nearest])
+                for d, j in nearest:
+                    expected[j] = np.exp(-((d / ((2 * reach + d) / 6)) ** 2) / 2)
+                expected /= expected.sum()
+            np.testing.assert_allclose(made[v, i], expected, atol=1e-9)
+
+
+@settings(max_examples=8)
+@given(seed=seeds)
+def test_missing_rows_are_filled_from_anchors_as_from_samples(seed):
+    """A graph whose columns beyond the anchors are zero says the same without these columns."""
+    views, mask = random_incomplete(14, (5, 4), seed)
+    mask[[3, 0, 7]] = True
+    rows = np.random.default_rng(seed).random((14, len(ANCHORS)))
+    whole = np.zeros((14, 14))
+    whole[:, ANCHORS] = rows
+    problem, anchored = jj.make_problem(views, mask), jj.make_problem(views, mask, anchors=ANCHORS)
+    features = graphs.completed(problem, jnp.asarray(whole))
+    np.testing.assert_allclose(graphs.completed(anchored, jnp.asarray(rows)), features, atol=1e-12)
+    one_view = jj.make_problem([np.asarray(features)], normalize=False, anchors=ANCHORS)
+    made = graphs.completed_graph(anchored, jnp.asarray(rows), 2)
+    np.testing.assert_allclose(made, graphs.anchor_graphs(one_view, 2)[0], atol=1e-9)

@@ -14,8 +14,9 @@ import jpltd_jax as jj
 from jpltd_jax import loop as loops
 from jpltd_jax import pipeline, spectral
 from jpltd_jax.methods import JPLTD, jpltd
-from jpltd_jax.pipeline import LAMS, Model, assign, choose_lam, clarity
+from jpltd_jax.pipeline import Model, assign
 from jpltd_jax.problem import further_samples
+from jpltd_jax.selection import LAMS, choose_lam, clarity
 from tests.strategies import seeds
 
 N, C, NEW = 120, 4, 40
@@ -182,6 +183,32 @@ def test_clusters_are_found_through_all_samples_and_through_anchors(fitted):
     assert adjusted_rand_score(LABELS, found.labels) > 0.9
 
 
+def test_the_same_graphs_are_tried_through_anchors(fitted):
+    _, found = fitted
+    assert found.candidates.names == ("late", "completed")
+    assert found.candidates.quality.support.shape == (2, 3, C)
+    assert bool(jnp.all(found.candidates.quality.explained > 0.2))
+
+
+def test_samples_may_be_shuffled_with_their_anchors():
+    order = np.random.default_rng(3).permutation(N)
+    anchors = np.arange(0, N, 4)
+    places = np.argsort(order)[anchors]
+    shuffled = jj.make_problem([x[order] for x in VIEWS], MASK[order], anchors=places)
+    a, b = (jj.cluster(KEY, problem, jj.Hyper(), C, ORDER_FREE) for problem in (anchored(anchors), shuffled))
+    np.testing.assert_allclose(b.affinity, a.affinity[order], atol=1e-8)
+    np.testing.assert_allclose(b.candidates.best().support.sum(), a.candidates.best().support.sum(), atol=1e-8)
+    assert adjusted_rand_score(a.labels[order], b.labels) == 1
+
+
+def test_anchors_are_batched_over_masks():
+    masks = jnp.stack([jnp.asarray(MASK), jnp.ones_like(MASK)])
+    problem = jj.make_problem(VIEWS, anchors=N_ANCHORS)
+    labels = lambda mask: jj.cluster(KEY, problem.restrict(mask), jj.Hyper(), C, ORDER_FREE).labels  # noqa: E731
+    for together, mask in zip(jax.vmap(labels)(masks), masks, strict=True):
+        assert adjusted_rand_score(together, labels(mask)) > 0.97
+
+
 def test_order_of_the_anchors_does_not_matter():
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -279,7 +306,7 @@ def test_model_thins_the_affinities_of_new_samples_as_those_of_the_fit(fitted):
     problem, found = fitted
     model = Model.of(problem, ORDER_FREE, found)
     assert (model.n_reach, model.n_kept) == (25, 20)
-    assert model.graph == ((5, 0.3 / C) if problem.anchors is None else None)
+    assert model.graph == (5, 0.3 / C)
     assert model.dictionary.n_samples == (N if problem.anchors is None else N_ANCHORS)
     plain = Model.of(problem, PUBLISHED, found)
     assert (plain.n_reach, plain.n_kept, plain.graph) == (None, None, None)

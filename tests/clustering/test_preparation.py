@@ -8,7 +8,7 @@ from hypothesis import given
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
 
-from jpltd_jax.preparation import PREPARATIONS, agreements, choose, fit_preparation
+from jpltd_jax.preparation import PREPARATIONS, Agreement, agreements, choose, fit_preparation
 from tests.strategies import random_incomplete, seeds
 
 N, K = 14, 3
@@ -56,7 +56,7 @@ def test_the_unit_of_measurement_does_not_matter(name, factor):
         actual = fit_preparation(name, scaled, present)(scaled)
         np.testing.assert_allclose(actual, fit_preparation(name, x, present)(x), atol=1e-12)
     table, other = (agreements([one, x[:, ::-1] ** 3], jnp.ones((N, 2), bool), K) for one in (x, scaled))
-    np.testing.assert_allclose(table, other, atol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), table, other)
 
 
 def test_a_zero_row_stays_zero():
@@ -64,19 +64,27 @@ def test_a_zero_row_stays_zero():
     np.testing.assert_allclose(fit_preparation("unit", x, jnp.ones(2, bool))(x), [[0, 0], [0.6, 0.8]])
 
 
+def nearest_of(x, k):
+    """Indices of the k nearest other samples."""
+    distances = ((x[:, None] - x) ** 2).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    return np.argsort(distances, axis=1)[:, :k]
+
+
+def neighbour_pairs(x, both):
+    """(i, j) for each of the nearest j of i, within ``both``."""
+    index = np.flatnonzero(both)
+    found = set()
+    for i in index:
+        others = sorted((np.sum((x[i] - x[j]) ** 2), j) for j in index if j != i)
+        found |= {(i, j) for _, j in others[:K]}
+    return found
+
+
 def lift_pair_by_pair(a, b, both):
     """Of two prepared views: log of (shared neighbour pairs / pairs) / (pairs / all pairs), within ``both``."""
-    index = np.flatnonzero(both)
-
-    def pairs(x):
-        found = set()
-        for i in index:
-            others = sorted((np.sum((x[i] - x[j]) ** 2), j) for j in index if j != i)
-            found |= {(i, j) for _, j in others[:K]}
-        return found
-
-    ours, theirs = pairs(a), pairs(b)
-    chance = len(theirs) / (len(index) * (len(index) - 1))
+    ours, theirs = neighbour_pairs(a, both), neighbour_pairs(b, both)
+    chance = len(theirs) / (both.sum() * (both.sum() - 1))
     return np.log(max(len(ours & theirs) / len(ours) / chance, 1e-3))
 
 
@@ -84,7 +92,7 @@ def lift_pair_by_pair(a, b, both):
 def test_agreements_equal_lifts_counted_pair_by_pair(seed):
     views, mask = random_incomplete(N, (4, 5, 3), seed)
     mask[:6] = True
-    table = np.asarray(agreements([jnp.asarray(x) for x in views], jnp.asarray(mask), K))
+    table = np.asarray(agreements([jnp.asarray(x) for x in views], jnp.asarray(mask), K).lift)
     for v, p, u, q in [(0, 0, 1, 0), (2, 1, 0, 3), (1, 3, 2, 2)]:
         a, b = (
             np.asarray(fit_preparation(PREPARATIONS[name], jnp.asarray(views[w]), jnp.asarray(mask[:, w]))(views[w]))
@@ -97,9 +105,29 @@ def test_agreements_equal_lifts_counted_pair_by_pair(seed):
         assert not np.isnan(table[v, STANDARD, (v + 1) % 3, 0])
 
 
+def test_the_error_is_what_leaving_out_one_sample_after_the_other_gives():
+    """The jackknife of the difference of two logs of sums over the samples; both are right up to terms in 1 / n."""
+    rng = np.random.default_rng(0)
+    n, k = 300, 10
+    x = rng.normal(size=(n, 3)) * [1, 5, 1] + 4
+    y = x[:, :2] + rng.normal(size=(n, 2))
+    table = agreements([jnp.asarray(x), jnp.asarray(y)], jnp.ones((n, 2), bool), k)
+    theirs = by_scikit_learn("unit", y)
+    for p in (1, STANDARD):
+        shared = [
+            (nearest_of(by_scikit_learn(name, x), k)[:, :, None] == nearest_of(theirs, k)[:, None]).sum(axis=(1, 2))
+            for name in (PREPARATIONS[p], "unit")
+        ]
+        without = [np.log(np.sum(one) - one) for one in shared]
+        differences = without[0] - without[1]
+        jackknife = np.sqrt((n - 1) / n * np.sum((differences - differences.mean()) ** 2))
+        np.testing.assert_allclose(table.error[0, p, 1, 0], jackknife, rtol=0.01)
+    np.testing.assert_array_equal(table.error[0, 0, 1, :TFIDF], 0)
+
+
 def test_counts_are_offered_word_weights_and_never_rows_of_unequal_length():
     views = [jnp.asarray(counts_of_words(seed, d=8)) for seed in (0, 1)]
-    table = agreements(views, jnp.ones((N, 2), bool), K)
+    table = agreements(views, jnp.ones((N, 2), bool), K).lift
     assert not np.isnan(table[0, TFIDF, 1, 0])
     assert np.isnan(table[0, STANDARD]).all()
 
@@ -111,9 +139,10 @@ def test_samples_may_come_in_any_order_and_hidden_values_do_not_matter(seed):
     order = np.random.default_rng(seed).permutation(N)
     table = agreements([jnp.asarray(x) for x in views], jnp.asarray(mask), K)
     shuffled = agreements([jnp.asarray(x[order]) for x in views], jnp.asarray(mask[order]), K)
-    np.testing.assert_allclose(table, shuffled, atol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), table, shuffled)
     hidden = [np.where(mask[:, [v]], x, 1e30) for v, x in enumerate(views)]
-    np.testing.assert_array_equal(table, agreements([jnp.asarray(x) for x in hidden], jnp.asarray(mask), K))
+    unseen = agreements([jnp.asarray(x) for x in hidden], jnp.asarray(mask), K)
+    jax.tree.map(np.testing.assert_array_equal, table, unseen)
 
 
 def test_batches_of_masks_equal_single_calls():
@@ -122,8 +151,9 @@ def test_batches_of_masks_equal_single_calls():
     masks = np.stack([random_incomplete(N, (4, 5), seed)[1] for seed in range(3)])
     masks[:, :6] = True
     batch = jax.vmap(lambda mask: agreements(views, mask, K))(jnp.asarray(masks))
-    for mask, table in zip(masks, batch, strict=True):
-        np.testing.assert_allclose(table, agreements(views, jnp.asarray(mask), K), atol=1e-12)
+    for i, mask in enumerate(masks):
+        single = agreements(views, jnp.asarray(mask), K)
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, atol=1e-12), batch, single)
 
 
 def test_without_overlap_or_with_one_view_rows_get_unit_length():
@@ -139,9 +169,11 @@ def test_no_view_can_choose_better_alone(seed):
     table = np.random.default_rng(seed).normal(size=(2, len(PREPARATIONS)) * 2)
     table[[0, 1], :, [0, 1]] = np.nan
     table[1, :, 0] = table[0, :, 1].T
-    chosen = np.asarray(choose(jnp.asarray(table)))
+    chosen = np.asarray(choose(Agreement(jnp.asarray(table), jnp.zeros(table.shape))))
     for v, u in ((0, 1), (1, 0)):
         assert table[v, chosen[v], u, chosen[u]] == table[v, :, u, chosen[u]].max()
+    uncertain = jnp.full(table.shape, 9.0).at[:, 0].set(0)
+    assert choose(Agreement(jnp.asarray(table), uncertain)).tolist() == [0, 0]
 
 
 def test_the_scaling_that_shows_the_groups_is_found():

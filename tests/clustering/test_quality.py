@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 
 import jpltd_jax as jj
-from jpltd_jax.quality import explained_variance, modularity, quality
+from jpltd_jax.quality import explained_variance, modularity, quality, unconnected
 from tests.strategies import random_incomplete, seeds
 
 N, C = 12, 3
@@ -28,6 +28,30 @@ def test_modularity_is_newmans_sum_over_pairs(seed):
     support = modularity(jnp.asarray(graph[None]), jax.nn.one_hot(jnp.asarray(labels), C, dtype=float))
     np.testing.assert_allclose(support.sum(), expected, atol=1e-12)
     assert support.shape == (1, C)
+
+
+@given(seed=seeds)
+def test_modularity_with_anchors_is_the_sum_over_pairs_of_a_sample_and_an_anchor(seed):
+    rng = np.random.default_rng(seed)
+    anchors = rng.permutation(N)[:5]
+    graph = rng.random((N, 5)) * (rng.random((N, 5)) > 0.3)
+    labels = partition(seed)
+    total, expected = graph.sum(), np.zeros(C)
+    for i in range(N):
+        for j, anchor in enumerate(anchors):
+            if labels[i] == labels[anchor]:
+                expected[labels[i]] += graph[i, j] / total - graph[i].sum() * graph[:, j].sum() / total**2
+    members = jax.nn.one_hot(jnp.asarray(labels), C, dtype=float)
+    support = modularity(jnp.asarray(graph[None]), members, jnp.asarray(anchors))
+    np.testing.assert_allclose(support[0], expected, atol=1e-12)
+
+
+@given(seed=seeds)
+def test_modularity_with_all_samples_as_anchors_is_newmans(seed):
+    graph = np.random.default_rng(seed).random((1, N, N))
+    graph = jnp.asarray(graph + graph.swapaxes(1, 2))
+    members = jax.nn.one_hot(jnp.asarray(partition(seed)), C, dtype=float)
+    np.testing.assert_allclose(modularity(graph, members, jnp.arange(N)), modularity(graph, members), atol=1e-12)
 
 
 def test_a_view_without_edges_supports_nothing():
@@ -93,3 +117,21 @@ def test_batches_equal_single_calls():
     batch = jax.vmap(lambda one: quality(problem, graphs, one, C))(labels)
     for i in range(3):
         np.testing.assert_allclose(batch.score[i], quality(problem, graphs, labels[i], C).score, atol=1e-12)
+
+
+@given(seed=seeds)
+def test_unconnected_samples_are_those_that_no_walk_reaches(seed):
+    rng = np.random.default_rng(seed)
+    mask = rng.random((N, 5)) < 0.15
+    mask[np.arange(N), rng.integers(0, 5, N)] = True
+    together = (mask @ mask.T).astype(int)
+    reached = np.linalg.matrix_power(together, N) > 0
+    sizes = reached.sum(axis=1)
+    found = unconnected(mask)
+    assert (~found).sum() == sizes.max()
+    assert np.array_equal(~found, reached[np.flatnonzero(~found)[0]])
+
+
+def test_with_one_view_for_all_everything_is_connected():
+    mask = np.eye(4, dtype=bool) | np.array([True, False, False, False])
+    assert not unconnected(mask).any()

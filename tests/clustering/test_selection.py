@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import jpltd_jax as jj
-from jpltd_jax import pipeline
+from jpltd_jax import selection
 from jpltd_jax.loop import Status
 from jpltd_jax.methods.jpltd import Data, neighbours_kept
-from jpltd_jax.pipeline import LAMS, choose_lam, clarity
+from jpltd_jax.selection import LAMS, choose_lam, clarity, compare_numbers_of_clusters
 from jpltd_jax.transforms import Fourier
 
 KEY = jax.random.key(0)
@@ -38,7 +38,7 @@ def fake(monkeypatch):
             blocks = jnp.kron(jnp.eye(2), jnp.ones((3, 3))) + (1 - strength)
             return SimpleNamespace(affinity=blocks, solution=SimpleNamespace(status=status), lam=hyper.lam)
 
-        monkeypatch.setattr(pipeline, "cluster", cluster)
+        monkeypatch.setattr(selection, "cluster", cluster)
 
     return put
 
@@ -78,3 +78,43 @@ def test_no_more_neighbours_than_a_cluster_has_members():
     assert [kept(c, n_kept=20, share=0) for c in (1, 3, 4, 59, 60)] == [20, 20, 15, 1, 1]
     assert [kept(c, n_kept=4, share=0.5) for c in (1, 3, 60)] == [30, 10, 1]
     assert kept(4, n_kept=None) is None
+
+
+# Numbers of clusters --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compared():
+    data = jj.datasets.make_blobs(0, n_samples=60, dims=(10, 8), n_clusters=4)
+    with jax.enable_x64(True):
+        problem = jj.make_problem(data.views, jj.missing.paper_protocol(0, 60, 2, 0.5))
+        return problem, compare_numbers_of_clusters(problem, jj.Hyper(), range(2, 8))
+
+
+def test_the_number_of_planted_clusters_is_suggested(compared):
+    _, found = compared
+    assert found.counts.tolist() == [2, 3, 4, 5, 6, 7]
+    assert found.suggested == 4
+    assert found.counts[np.argmax(found.eigengap)] == 4
+
+
+def test_what_is_found_for_the_middle_number_is_what_a_run_with_it_finds(compared):
+    """With 4 clusters, the geometric mean of 2 and 7; the labels are found by other restarts of k-means."""
+    problem, found = compared
+    run = jj.cluster(KEY, problem, jj.Hyper(), 4, jj.methods.jpltd.FAST)
+    np.testing.assert_allclose(found.score[2], run.candidates.quality.score[0], rtol=1e-10)
+    np.testing.assert_allclose(found.modularity[2], run.candidates.quality.modularity[0], rtol=1e-10)
+    np.testing.assert_allclose(found.eigengap[2], clarity(run.affinity, 4), rtol=1e-8)
+
+
+def test_also_for_the_published_method(compared):
+    problem, _ = compared
+    assert compare_numbers_of_clusters(problem, jj.methods.jpltd.PUBLISHED_HYPER, [2, 4], jj.PUBLISHED).suggested == 4
+
+
+def test_numbers_that_cannot_be_are_named(compared):
+    problem, _ = compared
+    with pytest.raises(ValueError, match="smallest number of clusters must be between 2 and 60, got 1"):
+        compare_numbers_of_clusters(problem, jj.Hyper(), [1, 3])
+    with pytest.raises(ValueError, match="largest number of clusters must be between 1 and 60, got 61"):
+        compare_numbers_of_clusters(problem, jj.Hyper(), [2, 61])

@@ -94,6 +94,29 @@ def test_huge_samples_are_normalised_or_refused():
         make_problem(views, normalize=False)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-26, 1e26, 2.0**-86])
+def test_the_scale_of_a_view_does_not_matter(dtype, scale):
+    first, second = (x.astype(dtype) for x in views_of())
+    problem, scaled = make_problem([first, second]), make_problem([first * dtype(scale), second])
+    assert scaled.data.dtype == dtype
+    np.testing.assert_allclose(scaled.data, problem.data, rtol=0, atol=4 * np.finfo(dtype).eps)
+    again = further_samples(problem, [first * dtype(scale), second])
+    np.testing.assert_allclose(again.data, problem.data, rtol=0, atol=20 * np.finfo(dtype).eps)
+
+
+def test_the_smallest_numbers_are_normalised():
+    np.testing.assert_allclose(make_problem([np.eye(3) * 5e-324]).data[0], np.eye(3))
+
+
+def test_problems_know_the_names_of_their_views():
+    named = dict(zip("ab", views_of(dims=(4, 4)), strict=True))
+    problem = make_problem(named)
+    assert (problem.names, make_problem(list(named.values())).names) == (("a", "b"), ("view 0", "view 1"))
+    turned = further_samples(problem, {"b": named["b"], "a": named["a"]})
+    np.testing.assert_allclose(turned.data, problem.data, atol=1e-14)
+
+
 @given(seed=seeds)
 def test_restrict_equals_building_from_hidden_data(seed):
     rng = np.random.default_rng(seed)

@@ -5,7 +5,17 @@ import pytest
 import scipy.sparse
 from hypothesis import given
 
-from jpltd_jax.views import Views, checked_mask, read_views, read_views_to_learn_from
+from jpltd_jax.views import (
+    Views,
+    checked_mask,
+    classes_of,
+    count_distinct,
+    match_views,
+    read_views,
+    read_views_to_learn_from,
+    read_with_hidden,
+)
+from tests.annotated import MuData, anndata, mudata
 from tests.strategies import random_incomplete, seeds
 
 A = pd.DataFrame({"f": [1.0, 2.0, 3.0]}, index=["x", "y", "z"])
@@ -127,6 +137,131 @@ def test_what_was_read_is_not_read_again():
     for options in ({"mask": read.mask}, {"ids": [A.index, B.index]}):
         with pytest.raises(ValueError, match="leave both out"):
             read_views(read, **options)
+
+
+# By name ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dictionary_names_its_views():
+    read = read_views({"rna": A, "protein": B})
+    assert_same(read, read_views([A, B]))
+    assert read.names == ("rna", "protein")
+    assert read.features == (("f",), ("g", "h"))
+    assert (read.called(0), read_views([A, B]).called(0)) == ("view 'rna'", "view 0")
+    arrays = {"rna": A.to_numpy(), "protein": B.to_numpy()}
+    assert_same(read_views(arrays, ids={"protein": B.index, "rna": A.index}), read)
+    assert read_views(arrays | {"protein": np.ones((3, 1))}).features == (None, None)
+
+
+def test_a_generator_is_listed():
+    assert_same(read_views(x for x in (A, B)), read_views([A, B]))
+
+
+def test_samples_go_by_id_only_if_they_have_one():
+    assert read_views([A, B]).by_id
+    assert not read_views([np.eye(3)]).by_id
+
+
+def test_views_are_put_in_the_order_of_the_fit_with_all_that_is_theirs():
+    read = read_views({"protein": B, "rna": A})
+    matched = match_views(read, ("rna", "protein"), (("f",), ("g", "h")))
+    straight = read_views({"rna": A, "protein": B})
+    assert (matched.names, matched.features) == (straight.names, straight.features)
+    by_id = [matched.ids.tolist().index(sample) for sample in straight.ids]
+    for ours, expected in zip(matched.matrices, straight.matrices, strict=True):
+        np.testing.assert_array_equal(ours[by_id], expected)
+    np.testing.assert_array_equal(matched.mask[by_id], straight.mask)
+
+
+def test_numbered_columns_are_names_that_nobody_is_told_of():
+    numbered = read_views([pd.DataFrame(np.eye(3))])
+    assert match_views(numbered, ("view 0",), (None,)).features == ((0, 1, 2),)
+    assert match_views(read_views([np.eye(3)]), ("view 0",), numbered.features).features == (None,)
+    with pytest.raises(ValueError, match="view 0 must have the features of the fit, in the same order"):
+        match_views(read_views([pd.DataFrame(np.eye(3))[[2, 1, 0]]]), ("view 0",), numbered.features)
+
+
+def test_frames_of_any_numbers():
+    text = pd.DataFrame({"letter": list("xyx"), "size": [1.0, 2.0, 4.0]})
+    dummies = pd.get_dummies(text)
+    expected = [[1, 1, 0], [2, 0, 1], [4, 1, 0]]
+    for frame in (dummies, dummies.convert_dtypes(), dummies.astype({"size": "float32"})):
+        read = read_views([frame])
+        assert read.features == (("size", "letter_x", "letter_y"),)
+        np.testing.assert_array_equal(read.matrices[0], expected)
+    np.testing.assert_array_equal(read_views([dummies[["letter_x"]]]).matrices[0], [[1], [0], [1]])
+    assert read_views([A.astype("float32")]).matrices[0].dtype == np.float32
+
+
+def test_a_row_of_missing_values_of_a_nullable_frame_is_missing():
+    frame = pd.DataFrame({"n": pd.array([1, None, 3], "Int64"), "b": pd.array([True, None, False], "boolean")})
+    read = read_views([frame, pd.DataFrame(np.eye(3))])
+    np.testing.assert_array_equal(read.mask, [[True, True], [False, True], [True, True]])
+    np.testing.assert_array_equal(read.matrices[0], [[1, 1], [0, 0], [3, 0]])
+
+
+def test_a_masked_row_is_missing():
+    hidden = np.array([[False, False], [True, True], [False, False]])
+    for dtype in (np.float32, np.float64, np.int64):
+        view = np.ma.masked_array(np.arange(6, dtype=dtype).reshape(3, 2), hidden)
+        read = read_views([view, np.eye(3)])
+        np.testing.assert_array_equal(read.mask[:, 0], [True, False, True])
+        np.testing.assert_array_equal(read.matrices[0], [[0, 1], [0, 0], [4, 5]])
+    assert read_views([np.ma.masked_array(np.eye(3, dtype=np.float32))]).matrices[0].dtype == np.float32
+
+
+def test_a_partly_masked_row_may_be_hidden_by_the_mask():
+    view = np.ma.masked_array(np.ones((3, 2)), [[False, True], [False, False], [False, False]])
+    read = read_views([view, np.eye(3)], np.array([[False, True], [True, True], [True, True]]))
+    np.testing.assert_array_equal(read.matrices[0], [[0, 0], [1, 1], [1, 1]])
+
+
+# AnnData and MuData -------------------------------------------------------------------------------------------------
+
+
+def test_mudata_is_read_in_its_own_order_and_absent_samples_are_missing():
+    rna, protein = scipy.sparse.csr_matrix(np.eye(3)), np.arange(4.0).reshape(2, 2)
+    data = MuData({"rna": anndata(rna, "abc"), "protein": anndata(protein, "cd", "p")}, pd.Index(list("dcba")))
+    read = read_views(data)
+    assert (read.ids.tolist(), read.names) == (["d", "c", "b", "a"], ("rna", "protein"))
+    assert read.features == (("f0", "f1", "f2"), ("p0", "p1"))
+    np.testing.assert_array_equal(read.matrices[0], [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(read.matrices[1], [[2, 3], [0, 1], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(read.mask, [[False, True], [True, True], [True, False], [True, False]])
+
+
+def test_anndata_and_frames_may_be_mixed():
+    one = anndata(A.to_numpy(), A.index)
+    assert_same(read_views({"a": one, "b": B}), read_views([A, B]))
+    assert_same(read_views(mudata(a=one, b=anndata(B.to_numpy(), B.index))), read_views([A, B]))
+
+
+# What stands in hidden rows; classes; different samples -------------------------------------------------------------
+
+
+def test_hidden_values_are_handed_over_beside_what_was_read():
+    views, mask = random_incomplete(7, (3, 2), 0)
+    read, given = read_with_hidden(views, mask)
+    assert_same(read, read_views(views, mask))
+    for ours, expected in zip(given, views, strict=True):
+        np.testing.assert_array_equal(ours, expected)
+    with pytest.raises(ValueError, match="lost what stood in their hidden rows"):
+        read_with_hidden(read, mask)
+
+
+def test_classes_are_matched_by_id():
+    classes = pd.Series([3, 1, 2, 9], index=["z", "x", "y", "other"])
+    np.testing.assert_array_equal(classes_of(classes, read_views([A, B])), [1, 2, 3])
+    np.testing.assert_array_equal(classes_of(classes[:3], read_views([np.eye(3)])), [3, 1, 2])
+    with pytest.raises(ValueError, match="y has no class for the samples 'z'"):
+        classes_of(classes[1:], read_views([A, B]))
+
+
+def test_different_samples_are_counted():
+    twice = np.array([[0.0], [-0.0], [1.0], [1.0], [1.0]])
+    assert count_distinct(read_views([twice]), 5) == 2
+    assert count_distinct(read_views([twice]), 1) == 1
+    assert count_distinct(read_views([twice, np.eye(5)], np.arange(5)[:, None] != [9, 3]), 5) == 5
 
 
 # Defects ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
@@ -60,6 +61,19 @@ def test_default_estimator_is_order_free_and_the_published_method_is_not():
     assert audit.sorted > audit.shuffled.mean()
     ours = audit_order(views, None, y, method=jj.JPLTD(3, config=jj.Config(latent_dim=8)), n_orders=3, n_seeds=2)
     assert not ours.depends_on_order
+
+
+def test_frames_are_matched_by_id_and_so_are_the_classes():
+    """Every view says the class itself, but only of the sample with the same id."""
+    frames = [pd.DataFrame(x, index=[f"s{i}" for i in range(42)]) for x in DATA.views]
+    classes = pd.Series(DATA.labels, index=frames[0].index)
+    shuffled = [frames[0], frames[1].sample(frac=1, random_state=0)]
+
+    def apart(views, mask, seed):
+        return KMeans(3, n_init=10, random_state=seed).fit_predict(np.hstack(views))
+
+    for y in (classes, classes.sample(frac=1, random_state=1)):
+        assert audit_order(shuffled, y=y, method=apart, n_orders=1).file == 1
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,14 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
 import jpltd_jax as jj
-from jpltd_jax import pipeline
+from jpltd_jax import selection
 from jpltd_jax._host import progress_line
-from jpltd_jax.pipeline import HEAD_START, LAMS, clarity
+from jpltd_jax.annotate import annotate
+from jpltd_jax.pipeline import HEAD_START
 from jpltd_jax.preparation import PREPARATIONS, prepare_views
+from jpltd_jax.selection import LAMS, clarity
 from jpltd_jax.views import read_views
+from tests.annotated import AnnData, mudata
 
 DATA = jj.datasets.make_blobs(1, n_samples=45, dims=(8, 12, 6), noise=0.5)
 MASK = jj.missing.paper_protocol(0, 45, 3, 0.5)
@@ -30,7 +33,7 @@ CONFIG = jj.Config(latent_dim=5, n_neighbors=6)
 
 
 def model(**changes):
-    return jj.JPLTD(3, **({"config": CONFIG, "random_state": 0} | changes))
+    return jj.JPLTD(**({"n_clusters": 3, "config": CONFIG, "random_state": 0} | changes))
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +99,110 @@ def test_frames_are_matched_by_id(fitted):
     np.testing.assert_array_equal(arrays.labels_, est.labels_)
     with pytest.raises(ValueError, match="view 0 has the sample id"):
         model().fit([pd.concat([frames[0], frames[0].iloc[:1]]), *frames[1:]])
+
+
+IDS = np.array([f"s{i}" for i in range(45)])
+
+
+def named_frames(rows):
+    return {
+        f"omic{v}": pd.DataFrame(x[rows], index=IDS[rows], columns=[f"{v}_{j}" for j in range(x.shape[1])])
+        for v, x in enumerate(VIEWS)
+    }
+
+
+@pytest.fixture(scope="module")
+def named():
+    with jax.enable_x64(True):
+        return model().fit(named_frames(np.arange(45)))
+
+
+def test_names_change_nothing_but_are_kept(named, fitted):
+    np.testing.assert_array_equal(named.affinity_, fitted.affinity_)
+    assert named.view_names_in_ == ("omic0", "omic1", "omic2")
+    assert named.feature_names_in_[2] == tuple(f"2_{j}" for j in range(6))
+    assert (fitted.view_names_in_, fitted.feature_names_in_) == (("view 0", "view 1", "view 2"), (None,) * 3)
+
+
+def test_further_samples_are_matched_by_name_and_id(named):
+    rows = np.flatnonzero(MASK.all(axis=1))
+    frames = named_frames(rows)
+    expected = dict(zip(IDS[rows], named.predict(frames), strict=True))
+    rng = np.random.default_rng(0)
+    first, *others = frames
+    shuffled = {name: frames[name].iloc[rng.permutation(len(rows))] for name in reversed(others)}
+    assert list(shuffled) != list(frames)[1:]
+    labels = named.predict(shuffled | {first: frames[first]})
+    ids = shuffled[others[-1]].index
+    np.testing.assert_array_equal(labels, [expected[i] for i in ids])
+    assert adjusted_rand_score(DATA.labels[[list(IDS).index(i) for i in ids]], labels) == 1
+    arrays = {name: frame.to_numpy() for name, frame in shuffled.items()} | {first: frames[first].to_numpy()}
+    lists = [frame.index for frame in shuffled.values()] + [frames[first].index]
+    with pytest.warns(UserWarning, match="has no feature names, but the model was fitted with them"):
+        np.testing.assert_array_equal(named.predict(arrays, ids=lists), labels)
+
+
+def test_mudata_is_clustered_and_annotated(fitted):
+    frames = {name: frame.dropna() for name, frame in named_frames(np.arange(45)).items()}
+    data = mudata(**{name: AnnData(x.to_numpy(), pd.Index(x.index), pd.Index(x.columns)) for name, x in frames.items()})
+    check_annotated(data, fitted)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_real_mudata_is_clustered_and_annotated(fitted):
+    anndata = pytest.importorskip("anndata")
+    real = pytest.importorskip("mudata")
+    frames = {name: frame.dropna() for name, frame in named_frames(np.arange(45)).items()}
+    made = {
+        name: anndata.AnnData(
+            scipy.sparse.csr_matrix(x.to_numpy()) if name == "omic0" else x.to_numpy(),
+            pd.DataFrame(index=x.index),
+            pd.DataFrame(index=x.columns),
+        )
+        for name, x in frames.items()
+    }
+    check_annotated(real.MuData(made), fitted)
+
+
+def check_annotated(data, fitted):
+    est = model().fit(data)
+    assert data.obs.columns.tolist() == []
+    assert est.sample_ids_.tolist() == list(data.obs_names)
+    place = [list(IDS).index(i) for i in data.obs_names]
+    assert adjusted_rand_score(DATA.labels[place], est.labels_) == 1
+    annotate(data, est)
+    assert data.obs["jpltd"].astype(int).tolist() == est.labels_.tolist()
+    assert data.obs["jpltd"].cat.categories.tolist() == ["0", "1", "2"]
+    np.testing.assert_array_equal(data.obsm["X_jpltd"], est.embedding_)
+    one = data.mod["omic1"]
+    annotate(one, est, key="groups")
+    by_id = dict(zip(data.obs_names, est.labels_, strict=True))
+    assert one.obs["groups"].astype(int).tolist() == [by_id[i] for i in one.obs_names]
+
+
+def test_verbose_is_a_number_as_in_scikit_learn(capsys):
+    model(verbose=0, max_iter=30).fit(VIEWS)
+    assert capsys.readouterr().err == ""
+    model(verbose=1, max_iter=30).fit(VIEWS)
+    assert "30/30" in capsys.readouterr().err
+
+
+def test_other_errors_of_jax_are_not_said_to_be_of_memory(monkeypatch):
+    def fail(*_, **__):
+        raise jax.errors.JaxRuntimeError("INTERNAL: something else")
+
+    monkeypatch.setattr("jpltd_jax.estimator.cluster", fail)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
+        model().fit(VIEWS)
+
+
+@pytest.mark.parametrize("scale", [1e-26, 1e26])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_scale_of_a_view_does_not_matter(scale, dtype):
+    views = [x.astype(dtype) for x in VIEWS]
+    plain, scaled = (model().fit([views[0] * dtype(s), *views[1:]]) for s in (1, scale))
+    assert scaled.preparation_ == plain.preparation_
+    assert adjusted_rand_score(scaled.labels_, plain.labels_) == 1
 
 
 def test_sparse_views_and_lists(fitted):
@@ -200,8 +307,8 @@ def stopped_early(est):
 
 def test_interrupt_ends_the_fit_also_between_values_of_lam(monkeypatch):
     calls = []
-    cluster = pipeline.cluster
-    monkeypatch.setattr(pipeline, "cluster", lambda *a, **k: calls.append(1) or cluster(*a, **k))
+    cluster = selection.cluster
+    monkeypatch.setattr(selection, "cluster", lambda *a, **k: calls.append(1) or cluster(*a, **k))
     with pytest.raises(KeyboardInterrupt, match="after iteration 5"):
         stopped_early(model(lam="auto")).fit(VIEWS)
     assert len(calls) == 1
@@ -326,3 +433,27 @@ def test_preparation_can_be_given():
 def test_fast_takes_the_late_graph():
     est = model(strategy="fast").fit(VIEWS)
     assert (list(est.candidates_), est.chosen_) == (["late"], "late")
+
+
+def test_the_number_of_clusters_is_suggested_from_the_numbers_given(fitted):
+    est = model(n_clusters=range(2, 5)).fit(VIEWS)
+    assert est.n_clusters_ == est.clusters_tried_.suggested == 3
+    assert est.clusters_tried_.counts.tolist() == [2, 3, 4]
+    np.testing.assert_array_equal(est.labels_, fitted.labels_)
+    assert (fitted.n_clusters_, fitted.clusters_tried_) == (3, None)
+    assert clone(est).n_clusters == range(2, 5)
+    with pytest.raises(ValueError, match="smallest number of clusters must be between 2 and 45, got 1"):
+        model(n_clusters=[1, 2]).fit(VIEWS)
+
+
+def test_auto_tries_as_many_clusters_as_there_are_three_samples_for():
+    assert model(n_clusters="auto").fit([x[:12] for x in DATA.views]).clusters_tried_.counts.tolist() == [2, 3, 4]
+
+
+def test_samples_that_nothing_compares_are_named(fitted):
+    assert not fitted.unconnected_.any()
+    apart = np.ones((45, 3), bool)
+    apart[:40, 2], apart[40:, :2] = False, False
+    with pytest.warns(UserWarning, match="^5 samples share no view with the others"):
+        est = model().fit(DATA.views, mask=apart)
+    assert np.flatnonzero(est.unconnected_).tolist() == list(range(40, 45))

@@ -1,3 +1,5 @@
+import itertools
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,6 +10,7 @@ matplotlib.use("Agg")
 from jpltd_jax import plotting
 from jpltd_jax.audit import OrderAudit
 from jpltd_jax.methods.jpltd import Residuals
+from jpltd_jax.selection import NumbersOfClusters
 from jpltd_jax.sweeps import SweepResult
 
 
@@ -139,3 +142,70 @@ def test_embedding_of_one_column_and_of_many_clusters():
     many = plotting.plot_embedding(np.eye(20), np.arange(20))
     looks = {(tuple(c.get_facecolor()[0]), c.get_paths()[0].vertices.shape) for c in many.collections}
     assert len(looks) == 20
+
+
+CANDIDATES = {
+    "late": {"modularity": 0.5, "explained": 0.2, "score": 0.625},
+    "completed": {"modularity": 0.6, "explained": 0.25, "score": 0.8},
+}
+
+
+def test_candidates_are_bars_of_their_numbers_and_the_taken_one_is_framed():
+    ax = plotting.plot_candidates(CANDIDATES, "completed")
+    assert [[bar.get_height() for bar in bars] for bars in ax.containers] == [[0.5, 0.2, 0.625], [0.6, 0.25, 0.8]]
+    assert [bars[0].get_linewidth() for bars in ax.containers] == [0, 2]
+    assert [text.get_text() for text in ax.texts] == ["0.50", "0.20", "0.62", "0.60", "0.25", "0.80"]
+    edges = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bars in ax.containers for bar in bars)
+    assert all(end < start for (_, end), (start, _) in itertools.pairwise(edges))
+    assert [text.get_text() for text in plotting.plot_candidates(CANDIDATES).get_legend().get_texts()] == [*CANDIDATES]
+    with pytest.raises(ValueError, match="no candidates"):
+        plotting.plot_candidates({})
+
+
+def test_support_has_one_row_per_view():
+    support = np.array([[0.25, 0.1, 0.0], [0.05, -0.01, 0.2]])
+    ax = plotting.plot_support(support, ["rna", "protein"])
+    np.testing.assert_allclose(ax.images[0].get_array(), 100 * support)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["rna", "protein"]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1", "2"]
+    assert [tick.get_text() for tick in plotting.plot_support(support).get_yticklabels()] == ["view 0", "view 1"]
+    with pytest.raises(ValueError, match="each of the 2 views, got 1"):
+        plotting.plot_support(support, ["rna"])
+    with pytest.raises(ValueError, match="no support"):
+        plotting.plot_support(None)
+
+
+def test_margins_fall_from_left_to_right():
+    ax = plotting.plot_margins([0.2, 0.9, 0.4, 0.5, 0.1], [1, 0, 0, 1, 0])
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[0.9, 0.4, 0.1], [0.5, 0.2]]
+    np.testing.assert_allclose(ax.lines[1].get_xdata(), [0.25, 0.75])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0 (3)", "1 (2)"]
+    with pytest.raises(ValueError, match="one entry per sample"):
+        plotting.plot_margins([0.2], [0, 1])
+
+
+def test_the_largest_of_each_measure_is_marked():
+    columns = [[2, 3, 4], [0.1, 0.4, 0.3], [0.5, 0.9, 0.7], [0.3, 0.1, 0.2]]
+    tried = NumbersOfClusters(*map(np.array, columns))
+    axes = plotting.plot_n_clusters(tried, 3)
+    for ax, values in zip(axes, columns[1:], strict=True):
+        assert ax.lines[0].get_xdata().tolist() == [2, 3, 4]
+        assert ax.lines[0].get_ydata().tolist() == values
+    legends = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in axes]
+    assert legends == [["largest: 3", "taken: 3"], ["largest: 3", "taken: 3"], ["largest: 2", "taken: 3"]]
+    assert all(tick == int(tick) for tick in axes[0].get_xticks())
+    _, given = plt.subplots(1, 3)
+    assert plotting.plot_n_clusters(tried, axes=given) == tuple(given)
+
+
+def test_plane_keeps_distances_of_points_in_a_plane_and_pads_a_line():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(20, 2)) @ np.linalg.qr(rng.normal(size=(5, 2)))[0].T + 3
+    plane, share = plotting.principal_plane(points)
+    distances = [np.linalg.norm(x[:, None] - x, axis=-1) for x in (points, plane)]
+    np.testing.assert_allclose(*distances, atol=1e-10)
+    np.testing.assert_allclose(share, plane.var(axis=0) / points.var(axis=0).sum())
+    plane, share = plotting.principal_plane([[1.0], [3.0]])
+    np.testing.assert_allclose(np.abs(plane), [[1, 0], [1, 0]], atol=1e-12)
+    np.testing.assert_allclose(share, [1, 0])
+    assert plotting.principal_plane(np.ones((4, 3)))[1].tolist() == [0, 0]

@@ -195,6 +195,7 @@ VALUES = [
     Pair(np.array(["a", 1, (2, None)], object)[:2], {"x": np.float32(0.1)}),
     Newer(3),
     np.array(7),
+    range(2, 9, 3),
     np.array(["\xe4", "bc"]),
     Status.EMPTY,
 ]

@@ -218,3 +218,51 @@ def test_after_waits_and_changes_nothing():
     program = jax.jit(linalg.after).lower(x, earlier).compile().as_text()
     assert "minimum" in program
     assert np.isnan(linalg.after(x, earlier.at[0, 0].set(jnp.nan))).all()
+
+
+# Eigenvectors -------------------------------------------------------------------------------------------------------
+
+of_products = jax.jit(lambda a, start: linalg.leading_eigenvectors_of_products(lambda x: a @ x, start, 6))
+
+
+def normalized_blocks(seed, n=120):
+    """Graph of three components of random weights, whose eigenvalue 1 is repeated; in random order."""
+    rng = np.random.default_rng(seed)
+    weights = rng.random((n, n)) ** 8 * (np.arange(n) % 3 == np.arange(n)[:, None] % 3)
+    weights = weights + weights.T
+    order = rng.permutation(n)
+    root = 1 / np.sqrt(weights.sum(axis=1))
+    return (root[:, None] * weights * root)[np.ix_(order, order)]
+
+
+@every_dtype
+@given(seed=seeds)
+def test_leading_eigenvectors_from_products_are_scipys(dtype, seed):
+    a = normalized_blocks(seed)
+    values, vectors = scipy.linalg.eigh(a)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    start = np.random.default_rng(seed).normal(size=(120, 16)).astype(dtype)
+    found_values, found = (np.asarray(x, float) for x in of_products(a.astype(dtype), start))
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(found_values, values[:6], atol=100 * eps)
+    np.testing.assert_allclose(found.T @ found, np.eye(6), atol=100 * eps)
+    assert np.linalg.norm(a @ found - found * found_values, axis=0).max() < 200 * eps
+    np.testing.assert_allclose(found[:, :3] @ found[:, :3].T, vectors[:, :3] @ vectors[:, :3].T, atol=2000 * eps)
+
+
+def test_large_matrices_are_not_decomposed_as_a_whole_and_give_the_same():
+    a = jnp.asarray(normalized_blocks(0, n=1002))
+    values, vectors = jax.jit(linalg.leading_eigenvectors, static_argnums=1)(a, 4)
+    expected, basis = scipy.linalg.eigh(a, subset_by_index=[998, 1001])
+    np.testing.assert_allclose(values, expected[::-1], atol=1e-13)
+    np.testing.assert_allclose(vectors @ vectors.T, basis @ basis.T, atol=1e-10)
+    primitives = str(jax.make_jaxpr(linalg.leading_eigenvectors, static_argnums=1)(a, 4))
+    assert "f64[1002,1002] = eigh" not in primitives
+    assert "while" in primitives
+
+
+def test_more_vectors_than_an_iteration_can_find_are_those_of_the_whole_matrix():
+    a = jnp.asarray(normalized_blocks(1, n=30))
+    values, vectors = linalg.leading_eigenvectors(a, 30)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, a, atol=1e-12)
+    assert (np.diff(values) <= 0).all()
