@@ -274,20 +274,22 @@ def two_writers(times: int) -> dict[str, Any]:
 
 
 def corrupted_lines(times: int, rng: np.random.Generator) -> dict[str, Any]:
-    """One line of a store damaged at random: refused and untouched, or still a row (a digit was changed)."""
-    said, refused, left = "", 0, 0
+    """A store damaged at one place, by any bytes or by letters: refused and untouched, or still rows (``kept``)."""
+    letters = list(b'0123456789 ,.:"[]{}abcdef')
+    said, refused, changed = "", 0, 0
     with folder():
         finish("sweep")
         content = Path("rows.jsonl").read_bytes()
-        for _ in range(times):
-            at = int(rng.integers(len(content) - 20))
-            damaged = content[:at] + rng.bytes(10) + content[at + 10 :]
+        for i in range(times):
+            at, length = int(rng.integers(len(content) - 20)), int(rng.integers(1, 11))
+            damage = bytes(rng.choice(letters, length).tolist()) if i % 2 else rng.bytes(length)
+            damaged = content[:at] + damage + content[at + length :]
             Path("rows.jsonl").write_bytes(damaged)
             code, error = command(SWEEP)
             refused += code == 2
-            left += code == 2 and Path("rows.jsonl").read_bytes() != damaged
+            changed += code == 2 and Path("rows.jsonl").read_bytes() != damaged
             said = error if code == 2 else said
-    found = {"lost": left, "equal": refused, "said": said}
+    found = {"kept": times - refused, "lost": changed, "said": said}
     return {"fault": "corrupted line", "of": "store", "times": times} | found
 
 

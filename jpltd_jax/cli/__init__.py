@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = warn  # type: ignore[assignment]
             arguments.run(arguments)
+        sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

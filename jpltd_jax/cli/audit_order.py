@@ -6,7 +6,7 @@ from typing import Any
 from jpltd_jax.cli.figures import figure_output, pyplot, save
 from jpltd_jax.cli.inputs import FILE_FORMATS, all_classes, n_clusters_of, paths_of, read
 from jpltd_jax.cli.options import add_data, add_method, add_n_clusters, check_latent_dim, model_of
-from jpltd_jax.cli.outputs import check_outputs
+from jpltd_jax.cli.outputs import aside, check_outputs
 from jpltd_jax.cli.reports import add_report, report_output, write_report
 
 __all__ = ["add", "run"]
@@ -30,6 +30,7 @@ def add(commands: Any) -> None:
     audit.set_defaults(run=run)
 
 
+@aside()
 def run(arguments: argparse.Namespace) -> None:
     """Audit the method on files; draw what was found."""
     from jpltd_jax.audit import audit_order

@@ -7,7 +7,7 @@ from typing import Any
 
 from jpltd_jax.cli.figures import NO_FIGURE, pyplot, save
 from jpltd_jax.cli.inputs import print_scores
-from jpltd_jax.cli.outputs import UserError, output, write_labels
+from jpltd_jax.cli.outputs import UserError, aside, output, write_labels
 
 __all__ = ["add", "run"]
 
@@ -26,6 +26,7 @@ def add(commands: Any) -> None:
     demo.set_defaults(run=run)
 
 
+@aside()
 def run(arguments: argparse.Namespace) -> None:
     """Cluster digits; write labels and a figure."""
     import numpy as np

@@ -107,13 +107,30 @@ def check_outputs(inputs: Iterable[Path], outputs: Sequence[Output | None]) -> N
                 raise UserError(f"two results would go to the same file {path}: give one of them another name")
 
 
+class _Messages(io.TextIOBase):
+    """A stream for messages: if nobody reads them any more they are dropped, and the work goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(BrokenPipeError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self.stream.flush()
+
+
 @contextlib.contextmanager
 def aside(*outputs: Output | None) -> Iterator[None]:
-    """Print messages to standard error while a result goes to standard output."""
-    if any(one is not None and one.stream for one in outputs):
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    else:
+    """Print messages to standard error while one of the outputs goes to standard output.
+
+    Where they are read by a program that ends early, such as ``head``, the results are written all the same.
+    """
+    is_taken = any(one is not None and one.stream for one in outputs)
+    with contextlib.redirect_stdout(sys.stderr if is_taken else _Messages(sys.stdout)):
         yield
 
 

@@ -290,6 +290,30 @@ def test_a_full_disk_leaves_no_part_of_a_file(folder, capsys, monkeypatch):
     assert on_disk(folder).keys() - before.keys() == {"new.csv", "old.npz"}
 
 
+def test_labels_are_written_though_nobody_reads_the_messages(folder, capfd):
+    class Closed:
+        def write(self, text):
+            raise BrokenPipeError
+
+        def flush(self):
+            raise BrokenPipeError
+
+        def fileno(self):
+            return 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", Closed())
+        saved = os.dup(1)
+        try:
+            assert main(shlex.split(f"{RUN} --labels subtype.csv --save new.npz --out new.csv")) == 141
+            assert main(shlex.split(f"{RUN} --out -")) == 141
+        finally:
+            os.dup2(saved, 1)
+            os.close(saved)
+    labels_in(Path("new.csv").read_text())
+    assert jj.JPLTD.load("new.npz").n_clusters == 3
+
+
 def test_an_interrupted_sweep_says_how_to_go_on(folder, capsys, monkeypatch):
     append = running.append_rows
 
