@@ -20,7 +20,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from order_free_study import ORDER_FREE, averaged_knn, knn_impute, local_scaling, make_case
+from order_free_study import ORDER_FREE, averaged_knn, case_of, knn_impute, local_scaling
 from scipy.stats import t as student
 
 import jpltd_jax as jj
@@ -28,7 +28,7 @@ from jpltd_jax.loop import prepare, run
 from jpltd_jax.methods import JPLTD
 from jpltd_jax.pipeline import label
 from jpltd_jax.preparation import prepare_views
-from jpltd_jax.views import read_views
+from jpltd_jax.views import Views, read_views
 
 SETS = (
     "yalea",
@@ -52,18 +52,12 @@ Row = tuple[np.ndarray, str, str, str, str]
 
 
 class Case:
-    """A set under a mask, shuffled. What several methods need of it is made once."""
+    """Views under a mask. What several methods need of them is made once."""
 
-    def __init__(self, name: str, rate: float, seed: int) -> None:
-        data = jj.datasets.load(name)
-        n = len(data.labels)
-        order = np.random.default_rng(seed).permutation(n)
-        self.mask = jj.missing.paper_protocol(seed, n, len(data.views), rate)
-        shuffled = [np.where(self.mask[:, [v]], x[order].astype(np.float32), np.nan) for v, x in enumerate(data.views)]
-        self.views = read_views(shuffled)
-        self.labels, self.seed, self.key = data.labels[order], seed, jax.random.key(seed)
-        self.n_clusters = len(np.unique(self.labels))
-        self.plain = cache(partial(make_case, name, rate, seed))
+    def __init__(self, views: Views, labels: np.ndarray, seed: int) -> None:
+        self.views, self.labels, self.seed, self.key = views, labels, seed, jax.random.key(seed)
+        self.n_clusters = len(np.unique(labels))
+        self.plain = cache(partial(case_of, views.matrices, views.mask, labels, seed))
         self.prepared = cache(self._prepare)
         self.solved = cache(self._solve)
 
@@ -75,6 +69,17 @@ class Case:
     def _solve(self, config: jj.Config, preparation: str) -> tuple:
         data = prepare(JPLTD, self.prepared(preparation)[0], self.n_clusters, config)
         return data, run(JPLTD, data, jj.Hyper(), self.key)
+
+
+def shuffled_case(name: str, rate: float, seed: int) -> Case:
+    """A set in random order under a mask of the paper's protocol. A name such as "scene15:0,1" takes these views."""
+    name, _, chosen = name.partition(":")
+    data = jj.datasets.load(name)
+    matrices = [data.views[int(v)] for v in chosen.split(",")] if chosen else data.views
+    n = len(data.labels)
+    order = np.random.default_rng(seed).permutation(n)
+    mask = jj.missing.paper_protocol(seed, n, len(matrices), rate)
+    return Case(read_views([x[order].astype(np.float32) for x in matrices], mask), data.labels[order], seed)
 
 
 def jpltd(solved: jj.Config = jj.ORDER_FREE, preparation: str = "auto", **changes: object) -> Callable[[Case], Row]:
@@ -167,7 +172,7 @@ def print_table() -> None:
     table: dict[str, dict[str, dict[tuple[str, str], float]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows():
         table[row["method"]][row["set"]][row["rate"], row["mask"]] = float(row["accuracy"])
-    sets = [name for name in SETS if table["default"][name]]
+    sets = list(table["default"])
     print(f"{'accuracy %, shuffled':<20}" + "".join(f"{name[:9]:>10}" for name in sets) + "   mean   default above it")
     for method in METHODS:
         cells, differences = [], []
@@ -193,7 +198,7 @@ def print_table() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--sets", nargs="+", default=SETS, help="scene15:0,1 is scene15 with its first two views")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES)
     parser.add_argument("--masks", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
@@ -206,7 +211,7 @@ def main() -> None:
                 todo = [m for m in arguments.methods if (name, str(rate), str(seed), m) not in done]
                 if not todo:
                     continue
-                case = Case(name, rate, seed)
+                case = shuffled_case(name, rate, seed)
                 for method in todo:
                     labels, *notes = METHODS[method](case)
                     value = 100 * float(jj.metrics.accuracy(case.labels, labels))

@@ -144,15 +144,18 @@ METHODS: dict[str, Callable[[Case], object]] = {
 """From a case to labels."""
 
 
+def case_of(views: list[np.ndarray], mask: np.ndarray, labels: np.ndarray, seed: int) -> Case:
+    unit = [x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in views]
+    columns = [np.where(mask[:, [v]], x, 0) for v, x in enumerate(unit)]
+    return Case(jj.make_problem(views, mask, dtype="float32"), columns, mask, labels, seed)
+
+
 def make_case(name: str, rate: float, seed: int) -> Case:
     data = jj.datasets.load(name)
     n = len(data.labels)
     order = np.random.default_rng(seed).permutation(n)
     views = [x[order].astype(np.float32) for x in data.views]
-    mask = jj.missing.paper_protocol(seed, n, len(views), rate)
-    unit = [x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in views]
-    columns = [np.where(mask[:, [v]], x, 0) for v, x in enumerate(unit)]
-    return Case(jj.make_problem(views, mask, dtype="float32"), columns, mask, data.labels[order], seed)
+    return case_of(views, jj.missing.paper_protocol(seed, n, len(views), rate), data.labels[order], seed)
 
 
 def stored() -> Iterator[tuple[str, str, str, str, float]]:

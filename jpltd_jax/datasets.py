@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 
 from jpltd_jax._archive import read_archive, write_archive
 from jpltd_jax._files import check_fits
+from jpltd_jax._matlab import read_mat5
 from jpltd_jax.views import as_matrix, checked_mask
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
 VIEW_KEYS = ("X", "data", "fea", "views")
 LABEL_KEYS = ("Y", "gt", "truth", "labels", "label", "gnd", "y", "truelabel")
 """Names under which MATLAB files hold the views and the labels, in the order in which they are tried."""
+
+KNOWN = {*VIEW_KEYS, *LABEL_KEYS, "ids", "mask"}
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -262,9 +265,19 @@ def _texts(value: Any) -> np.ndarray | None:
     return None if None in found else np.array(found, str)
 
 
+def _dense(value: Any) -> Any:
+    """A sparse matrix as a dense one, after looking at its indices, which SciPy takes as they are."""
+    if not issparse(value):
+        return value
+    check_fits(value.shape[0] * value.shape[1] * 8)
+    value = value.tocsc()
+    value.check_format(full_check=True)
+    return value.toarray()
+
+
 def _mat_mask(value: Any) -> np.ndarray:
     """MATLAB's logical matrix, which may come as numbers 0 and 1."""
-    array = np.asarray(value.toarray() if issparse(value) else value)
+    array = np.asarray(_dense(value))
     return array.astype(bool) if array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all() else array
 
 
@@ -300,14 +313,14 @@ def _read_mat(path: Path) -> dict[str, Any]:
         file.seek(0)
         if HDF5_SIGNATURE not in (head[: len(HDF5_SIGNATURE)], head[512:]):
             with _about(f"{path} is not a readable MATLAB file"):
-                return scipy.io.loadmat(file)
+                is_version_4 = 0 in head[:4]
+                return scipy.io.loadmat(file) if is_version_4 else read_mat5(file.read(), KNOWN.__contains__)
     try:
         import h5py
     except ImportError as error:
         raise ImportError(f"{path} is a MATLAB 7.3 file; reading it needs h5py: pip install h5py") from error
-    known = {*VIEW_KEYS, *LABEL_KEYS, "ids", "mask"}
     with _about(f"{path} is not a readable MATLAB 7.3 file"), h5py.File(path, "r") as file:
-        return {name: _from_hdf5(file, file[name]) if name in known else None for name in file if name[0] != "#"}
+        return {name: _from_hdf5(file, file[name]) if name in KNOWN else None for name in file if name[0] != "#"}
 
 
 def _label_vector(value: Any) -> np.ndarray:
@@ -315,7 +328,7 @@ def _label_vector(value: Any) -> np.ndarray:
     if texts is not None:
         return _checked_labels(texts)
     if not _is_cell(value):
-        return _checked_labels(value.toarray() if issparse(value) else value)
+        return _checked_labels(_dense(value))
     vectors = [_label_vector(cell) for cell in value.ravel()]
     if not vectors or not all(np.array_equal(vector, vectors[0]) for vector in vectors):
         raise ValueError(f"the {len(vectors)} cells of labels are not copies of one vector")
@@ -378,10 +391,7 @@ def load_mat(path: str | os.PathLike[str], *, samples_as: Literal["auto", "rows"
     with _about(str(path)):
         if cells.size == 0 or cells.size != max(cells.shape):
             raise ValueError(f"expected one row or column of views, got a cell array of shape {cells.shape}")
-        for cell in cells.ravel():
-            if issparse(cell):
-                check_fits(cell.shape[0] * cell.shape[1] * 8)
-        matrices = [as_matrix(cell, v) for v, cell in enumerate(cells.ravel())]
+        matrices = [as_matrix(_dense(cell), v) for v, cell in enumerate(cells.ravel())]
         labels = None if labels_key is None else _label_vector(variables[labels_key])
         if samples_as == "columns":
             matrices = [x.T for x in matrices]

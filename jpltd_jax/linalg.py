@@ -290,14 +290,15 @@ def singular_tangent(
     derivative of the factors themselves it is defined when singular values coincide.
     """
     uh, v = jnp.conj(jnp.swapaxes(u, -1, -2)), jnp.conj(jnp.swapaxes(vh, -1, -2))
-    left, right = uh @ dv, dv @ v
-    core = left @ v
-    core_h = jnp.conj(jnp.swapaxes(core, -1, -2))
     ratio = jnp.diagonal(skew, axis1=-2, axis2=-1)
-    inner = symmetric * (core + core_h) / 2 + skew * (core - core_h) / 2
-    outside_u = (right - u @ core) * ratio[..., None, :]
-    outside_v = ratio[..., :, None] * (left - core @ vh)
-    return (u @ inner + outside_u) @ vh + u @ outside_v
+    with jax.default_matmul_precision("highest"):
+        left, right = uh @ dv, dv @ v
+        core = left @ v
+        core_h = jnp.conj(jnp.swapaxes(core, -1, -2))
+        inner = symmetric * (core + core_h) / 2 + skew * (core - core_h) / 2
+        outside_u = (right - u @ core) * ratio[..., None, :]
+        outside_v = ratio[..., :, None] * (left - core @ vh)
+        return (u @ inner + outside_u) @ vh + u @ outside_v
 
 
 def _product(a: Float[Array, "*batch p q"], b: Float[Array, "*batch q r"]) -> Float[Array, "*batch p r"]:
@@ -429,4 +430,5 @@ def _polar_factor_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (v,), (dv,) = primals, tangents
     u, s, vh = jnp.linalg.svd(v, full_matrices=False)
     total = s[..., :, None] + s[..., None, :]
-    return u @ vh, singular_tangent(u, vh, dv, jnp.zeros_like(total), divide(jnp.full_like(total, 2), total, 0.0))
+    tangent = singular_tangent(u, vh, dv, jnp.zeros_like(total), divide(jnp.full_like(total, 2), total, 0.0))
+    return _product(u, vh), tangent

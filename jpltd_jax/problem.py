@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from sklearn.cluster import kmeans_plusplus
 
@@ -49,6 +50,8 @@ class Problem:
         Features d_v of each view.
     names
         Of the views; "view 0", "view 1", ... for a list.
+    mesh
+        Devices over whose first axis the samples are spread, see :func:`jpltd_jax.shard_samples`. None: they are not.
     """
 
     data: Float[Array, "m r n"]
@@ -57,6 +60,7 @@ class Problem:
     anchors: Int[Array, " a"] | None = None
     dimensions: tuple[int, ...] = field(default=(), metadata={"static": True})
     names: tuple[str, ...] = field(default=(), metadata={"static": True})
+    mesh: Mesh | None = field(default=None, metadata={"static": True})
 
     @property
     def n_views(self) -> int:
@@ -73,7 +77,8 @@ class Problem:
         """The problem whose samples are the anchors alone: what G, B, P and J2 have along their last axis."""
         if self.anchors is None:
             return self
-        return replace(self, data=self.data[..., self.anchors], mask=self.mask[:, self.anchors], anchors=None)
+        data, mask = self.data[..., self.anchors], self.mask[:, self.anchors]
+        return replace(self, data=data, mask=mask, anchors=None, mesh=None)
 
     @property
     def columns(self) -> tuple[Float[Array, "_d_v n"], ...]:
@@ -93,6 +98,21 @@ class Problem:
             else jnp.matmul(basis, self.data[v, : basis.shape[1]], precision="highest")
             for v, (d, basis) in enumerate(zip(self.dimensions, self.bases, strict=True))
         )
+
+    def spread(self, x: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
+        """x, in a compiled program, with the samples along this axis on the devices that hold them.
+
+        Examples
+        --------
+        >>> import jax.numpy as jnp, numpy as np
+        >>> from jpltd_jax import make_problem
+        >>> make_problem([np.eye(3)]).spread(jnp.ones((2, 3)), axis=1).shape
+        (2, 3)
+        """
+        if self.mesh is None:
+            return x
+        spec = PartitionSpec(*[None] * axis, self.mesh.axis_names[0])
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
 
     def astype(self, dtype: jnp.dtype | type) -> "Problem":
         """The problem with its numbers in another dtype."""
@@ -386,4 +406,5 @@ def further_samples(
         data=jnp.asarray(np.stack(stacked), problem.data.dtype),
         mask=jnp.asarray(present.T),
         anchors=None,
+        mesh=None,
     )

@@ -67,12 +67,18 @@ def shrink_columns(v: Float[Array, "*shape"], tau: Scalar, *, axis: int = -2) ->
     return v * divide(jnp.maximum(norm - tau, 0), norm, 1 - jnp.sign(tau))
 
 
+def _rejoined(
+    u: Inexact[Array, "*batch p r"], s: Float[Array, "*batch r"], vh: Inexact[Array, "*batch r q"]
+) -> Inexact[Array, "*batch p q"]:
+    return jnp.matmul(u * s[..., None, :], vh, precision="highest")
+
+
 @jax.custom_jvp
 def _threshold_singular_values(
     v: Inexact[Array, "*batch p q"], tau: Scalar | Float[Array, "*batch"]
 ) -> Inexact[Array, "*batch p q"]:
     u, s, vh = jnp.linalg.svd(v, full_matrices=False)
-    return (u * jnp.maximum(s - jnp.asarray(tau)[..., None], 0)[..., None, :]) @ vh
+    return _rejoined(u, jnp.maximum(s - jnp.asarray(tau)[..., None], 0), vh)
 
 
 @_threshold_singular_values.defjvp
@@ -89,8 +95,8 @@ def _threshold_singular_values_jvp(primals: tuple, tangents: tuple) -> tuple[Arr
         jnp.maximum(above[..., :, None], at_zero),
     )
     skew = divide(value[..., :, None] + value[..., None, :], s[..., :, None] + s[..., None, :], at_zero)
-    tangent = singular_tangent(u, vh, dv, symmetric, skew) - dtau * ((u * above[..., None, :]) @ vh)
-    return (u * value[..., None, :]) @ vh, tangent
+    tangent = singular_tangent(u, vh, dv, symmetric, skew) - dtau * _rejoined(u, above, vh)
+    return _rejoined(u, value, vh), tangent
 
 
 @jax.jit
@@ -301,7 +307,7 @@ def schatten_shrink(v: Float[Array, "p q n"], weight: Scalar, p: Scalar) -> Floa
 
     def shrink(slices: Array) -> Array:
         u, sigma, vh = jnp.linalg.svd(slices, full_matrices=False)
-        return (u * power_shrink(sigma, weight, p)[:, None, :]) @ vh
+        return _rejoined(u, power_shrink(sigma, weight, p), vh)
 
     def shrink_all(slices: Array) -> Array:
         return jnp.concatenate([shrink(slices[:1].real), shrink(slices[1:])])

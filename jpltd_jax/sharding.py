@@ -1,5 +1,7 @@
-"""One solve over many devices: shard the samples, call :func:`jpltd_jax.solve` as ever."""
+"""One problem over many devices: shard the samples, then call everything as ever."""
 
+import math
+import re
 from dataclasses import replace
 
 import jax
@@ -8,15 +10,22 @@ from jax.sharding import PartitionSpec as P
 
 from jpltd_jax.problem import Problem
 
-__all__ = ["shard_samples"]
+__all__ = ["collectives", "shard_samples"]
+
+COLLECTIVE = re.compile(
+    r" = (.*?) ((?:ragged-)?all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute|collective-broadcast)"
+    r"(?:-done)?\("
+)
+SHAPE = re.compile(r"(pred|[a-z]+(\d+))\[([\d,]*)\]")
 
 
 def shard_samples(problem: Problem, mesh: Mesh) -> Problem:
     """The problem with its samples spread over the first axis of ``mesh``, in equal parts.
 
-    ``solve`` on it runs on all devices of the mesh: each holds its samples' rows of G, B, P and J2, and the compiled
-    program exchanges only sums over the samples: per iteration (m, k, r) and (m, k, a) products, the small Gram
-    matrices of the tensor norm, and two residuals. With anchors none of it grows with n.
+    ``solve`` and ``cluster`` on it run on all devices of the mesh. Each device holds its samples' rows of G, B, P and
+    J2, and transforms and shrinks them by itself. In an iteration devices exchange sums over the samples and, without
+    anchors, the projected samples: see :func:`collectives`. Nothing of it grows with n a, and with anchors nothing
+    grows with n. Before and after the iterations neighbour graphs and the affinity are gathered.
 
     Parameters
     ----------
@@ -49,4 +58,25 @@ def shard_samples(problem: Problem, mesh: Mesh) -> Problem:
         mask=put(problem.mask, None, axis),
         bases=tuple(None if q is None else put(q) for q in problem.bases),
         anchors=None if problem.anchors is None else put(problem.anchors),
+        mesh=mesh,
     )
+
+
+def collectives(program: jax.stages.Compiled) -> dict[str, int]:
+    """Bytes of what devices exchange in a compiled program, by operation; what stands in a loop is counted once.
+
+    The sizes are those of the results on one device: of a gathered array the whole array, of a sum its one copy.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jpltd_jax.sharding import collectives
+    >>> collectives(jax.jit(jnp.sum).lower(jnp.ones(8)).compile())
+    {}
+    """
+    found: dict[str, int] = {}
+    for shapes, operation in COLLECTIVE.findall(program.as_text() or ""):
+        for _, bits, axes in SHAPE.findall(shapes):
+            size = int(bits or 8) // 8 * math.prod(int(axis) for axis in axes.split(",") if axis)
+            found[operation] = found.get(operation, 0) + size
+    return found

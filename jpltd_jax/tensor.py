@@ -46,7 +46,8 @@ def t_product(
     Array([[[13., 11.]]], dtype=float32)
     """
     transform = as_transform(transform)
-    product = _slices_first(transform.slices(a)) @ _slices_first(transform.slices(b))
+    first, second = (_slices_first(transform.slices(x)) for x in (a, b))
+    product = jnp.matmul(first, second, precision="highest")
     return _from_slices(product, a.shape[-1], transform)
 
 
@@ -97,4 +98,4 @@ def tensor_nuclear_norm(x: Float[Array, "p q n"], *, transform: Transform | None
     transform = as_transform(transform)
     n = x.shape[-1]
     values = transform.singular_values(x)
-    return jnp.sum(transform.weights(n).astype(values.dtype) @ values) / n
+    return jnp.vdot(transform.weights(n).astype(values.dtype), jnp.sum(values, axis=-1), precision="highest") / n

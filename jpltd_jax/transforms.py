@@ -12,17 +12,21 @@ To write your own, derive from :class:`SliceTransform` and give ``slices``, ``jo
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jax.tree_util import Partial
 from jaxtyping import Array, Float, Inexact, Int
 
 __all__ = [
     "Fourier",
     "Grouped",
     "Orthonormal",
+    "Sharded",
     "SliceTransform",
     "Transform",
     "apply_to_slices",
@@ -102,7 +106,8 @@ class Transform(Protocol):
         """Gram matrices d d^H of the slices d, and the way back.
 
         The way back takes one matrix per slice and returns the tensor whose slices are the products of these matrices
-        with the slices of x. Where slices have more rows than columns, both may be those of the transposed slices.
+        with the slices of x. Where slices have more rows than columns, both may be those of the transposed slices. A
+        way back that is a :class:`jax.tree_util.Partial` of arrays with the rows of x can be used on many devices.
         """
         ...
 
@@ -114,6 +119,10 @@ class Transform(Protocol):
 def _transposed_grams(transform: Transform, x: Float[Array, "p q n"]) -> tuple[Inexact[Array, "q q g"], Back]:
     grams, back = transform.grams(jnp.swapaxes(x, 0, 1))
     return grams, lambda matrices: jnp.swapaxes(back(matrices), 0, 1)
+
+
+def _roots_of_eigenvalues(grams: Inexact[Array, "k k g"]) -> Float[Array, "g k"]:
+    return jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(jnp.moveaxis(grams, -1, 0)), 0))
 
 
 class SliceTransform:
@@ -135,8 +144,12 @@ class SliceTransform:
         """See :meth:`Transform.grams`."""
         if x.shape[0] > x.shape[1]:
             return _transposed_grams(self, x)
-        slices = self.slices(x)
-        return slice_grams(slices), lambda matrices: self.join(apply_to_slices(matrices, slices), x.shape[-1])
+        slices, n = self.slices(x), x.shape[-1]
+
+        def back(slices: Array, matrices: Array) -> Array:
+            return self.join(apply_to_slices(matrices, slices), n)
+
+        return slice_grams(slices), Partial(back, slices)
 
     def singular_values(self, x: Float[Array, "p q n"]) -> Float[Array, "g r"]:
         """By the SVD of every slice."""
@@ -193,11 +206,19 @@ class Fourier(SliceTransform):
         half = n // 2 + 1
         opposite = jnp.roll(products[..., ::-1], 1, axis=-1)
 
-        def back(matrices: Array) -> Array:
+        def back(packed: Array, matrices: Array) -> Array:
             joined = jnp.fft.ifft(apply_to_slices(_mirror(matrices, n), packed))
             return jnp.concatenate([joined.real, joined.imag[:, : q - first]], axis=1)
 
-        return (products[..., :half] + jnp.conj(opposite[..., :half])) / 2, back
+        return (products[..., :half] + jnp.conj(opposite[..., :half])) / 2, Partial(back, packed)
+
+
+def _in_basis(x: Float[Array, "*batch n"], basis: Float[Array, "n s"]) -> Float[Array, "*batch s"]:
+    return jnp.matmul(x, basis, precision="highest") * jnp.sqrt(jnp.asarray(x.shape[-1], x.dtype))
+
+
+def _from_basis(y: Float[Array, "*batch s"], basis: Float[Array, "n s"]) -> Float[Array, "*batch n"]:
+    return jnp.matmul(y, basis.T, precision="highest") / jnp.sqrt(jnp.asarray(basis.shape[0], y.dtype))
 
 
 @jax.tree_util.register_dataclass
@@ -229,11 +250,11 @@ class Orthonormal(SliceTransform):
 
     def slices(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """sqrt(n) x @ basis."""
-        return (x @ self.basis) * jnp.sqrt(jnp.asarray(x.shape[-1], x.dtype))
+        return _in_basis(x, self.basis)
 
     def join(self, y: Float[Array, "*batch n"], n: int) -> Float[Array, "*batch n"]:
         """Inverse of ``slices``: y @ basis.T / sqrt(n)."""
-        return (y @ self.basis.T) / jnp.sqrt(jnp.asarray(n, y.dtype))
+        return _from_basis(y, self.basis)
 
     def weights(self, n: int) -> Float[Array, " n"]:
         """One: every slice stands for itself."""
@@ -275,11 +296,11 @@ class Grouped:
 
     def slices(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch s"]:
         """sqrt(n) x @ basis: the coefficients of all vectors, group by group only through ``group``."""
-        return (x @ self.basis) * jnp.sqrt(jnp.asarray(x.shape[-1], x.dtype))
+        return _in_basis(x, self.basis)
 
     def join(self, y: Float[Array, "*batch s"], n: int) -> Float[Array, "*batch n"]:
         """The part of the tensor that the basis spans: y @ basis.T / sqrt(n)."""
-        return (y @ self.basis.T) / jnp.sqrt(jnp.asarray(n, y.dtype))
+        return _from_basis(y, self.basis)
 
     def weights(self, n: int) -> Float[Array, " g"]:
         """One for every slice, the empty ones and the rest among them."""
@@ -291,21 +312,88 @@ class Grouped:
         coefficients = self.slices(x)
         of_vectors = slice_grams(coefficients)
         pooled = jnp.zeros_like(of_vectors).at[..., self.group].add(of_vectors)
-        if self.complete:
-            return pooled, lambda matrices: self.join(apply_to_slices(matrices[..., self.group], coefficients), n)
 
-        def back(matrices: Array) -> Array:
+        def spanned(coefficients: Array, matrices: Array) -> Array:
+            return self.join(apply_to_slices(matrices, coefficients), n)
+
+        if self.complete:
+            return pooled, Partial(lambda y, matrices: spanned(y, matrices[..., self.group]), coefficients)
+
+        def back(x: Array, coefficients: Array, matrices: Array) -> Array:
             rest = matrices[..., -1:]
-            spanned = apply_to_slices(matrices[..., self.group] - rest, coefficients)
-            return apply_to_slices(rest, x) + self.join(spanned, n)
+            return apply_to_slices(rest, x) + spanned(coefficients, matrices[..., self.group] - rest)
 
         total = n * jnp.einsum("pqn,rqn->pr", x, x, precision="highest")
-        return jnp.concatenate([pooled, (total - jnp.sum(of_vectors, axis=-1))[..., None]], axis=-1), back
+        rest = (total - jnp.sum(of_vectors, axis=-1))[..., None]
+        return jnp.concatenate([pooled, rest], axis=-1), Partial(back, x, coefficients)
 
     def singular_values(self, x: Float[Array, "p q n"]) -> Float[Array, "g r"]:
         """Roots of the eigenvalues of the Gram matrices."""
-        grams, _ = self.grams(x)
-        return jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(jnp.moveaxis(grams, -1, 0)), 0))
+        return _roots_of_eigenvalues(self.grams(x)[0])
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sharded:
+    """A transform of tensors whose rows, along the second axis, are spread over devices: each transforms its own.
+
+    Rows need nothing of each other but the Gram matrices, which are sums over the rows. So devices exchange as many
+    numbers as these have, whatever the number of rows. (XLA by itself would gather the tensor around a Fourier
+    transform.) A tensor with so few rows that a device has less than there are matrices is not spread.
+
+    Attributes
+    ----------
+    transform
+        Of the last axis.
+    mesh
+        Devices; the rows are spread over its first axis, in equal parts.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import Mesh
+    >>> from jpltd_jax.prox import tubal_shrink
+    >>> from jpltd_jax.transforms import Fourier, Sharded
+    >>> transform = Sharded(Fourier(), Mesh(jax.devices(), ("samples",)))
+    >>> tubal_shrink(jnp.ones((1, 8, 4)), 2.0, transform).shape
+    (1, 8, 4)
+    """
+
+    transform: Transform
+    mesh: Mesh = field(metadata={"static": True})
+
+    def slices(self, x: Float[Array, "*batch n"]) -> Inexact[Array, "*batch s"]:
+        """Those of the transform."""
+        return self.transform.slices(x)
+
+    def join(self, y: Inexact[Array, "*batch s"], n: int) -> Float[Array, "*batch n"]:
+        """That of the transform."""
+        return self.transform.join(y, n)
+
+    def weights(self, n: int) -> Float[Array, " g"]:
+        """Those of the transform."""
+        return self.transform.weights(n)
+
+    def grams(self, x: Float[Array, "p q n"]) -> tuple[Inexact[Array, "k k g"], Back]:
+        """See :meth:`Transform.grams`."""
+        axis = self.mesh.axis_names[0]
+        if x.shape[0] > x.shape[1] // self.mesh.shape[axis]:
+            return self.transform.grams(x)
+        rows, whole = P(None, axis), P()
+
+        def own(x: Array) -> tuple[Array, Back]:
+            grams, back = self.transform.grams(x)
+            return jax.lax.psum(grams, axis), back
+
+        grams, back = jax.shard_map(own, mesh=self.mesh, in_specs=rows, out_specs=(whole, rows))(x)
+        apply = jax.shard_map(
+            lambda back, matrices: back(matrices), mesh=self.mesh, in_specs=(rows, whole), out_specs=rows
+        )
+        return grams, Partial(apply, back)
+
+    def singular_values(self, x: Float[Array, "p q n"]) -> Float[Array, "g r"]:
+        """Roots of the eigenvalues of the Gram matrices."""
+        return _roots_of_eigenvalues(self.grams(x)[0])
 
 
 def as_transform(transform: Any) -> Transform:

@@ -13,7 +13,7 @@ if version("jaxlib").startswith("0.10."):  # five times as fast; XLA aborts at a
     NOT_OPTIMISED += " --xla_cpu_use_fusion_emitters=false"
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 flags = os.environ.get("XLA_FLAGS", NOT_OPTIMISED)
-os.environ["XLA_FLAGS"] = flags if FOUR_DEVICES in flags else f"{flags} {FOUR_DEVICES}"
+os.environ["XLA_FLAGS"] = flags if FOUR_DEVICES.partition("=")[0] in flags else f"{flags} {FOUR_DEVICES}"
 
 # Compiled programs are kept for the next run of the tests, which then takes a third of the time; one folder per worker,
 # which inherits the environment of the process that started it.

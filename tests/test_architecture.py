@@ -19,7 +19,7 @@ METHODS = sorted(f"methods.{path.stem}" for path in (PACKAGE / "methods").glob("
 
 LEVELS = [
     ["_types", "_host", "_files"],
-    ["_archive"],
+    ["_archive", "_matlab"],
     ["linalg", "transforms"],
     ["tensor", "prox", "optimality"],
     ["views"],
@@ -44,7 +44,7 @@ LEVELS = [
     ["report"],
     ["__init__"],
     ["cli.outputs"],
-    ["cli.inputs", "cli.figures"],
+    ["cli.inputs", "cli.figures", "cli.reports"],
     ["cli.options"],
     ["cli.audit_order", "cli.cluster", "cli.demo", "cli.predict", "cli.sweep"],
     ["cli"],

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jpltd_jax as jj
-from jpltd_jax.cli import PAPER_LAM, PAPER_LATENT_DIM, PAPER_THETA
+from jpltd_jax.cli.options import PAPER_LAM, PAPER_LATENT_DIM, PAPER_THETA
 from jpltd_jax.linalg import normalized
 from jpltd_jax.methods import JPLTD, jpltd
 from jpltd_jax.pipeline import label

@@ -94,3 +94,6 @@ print("the same labels:", found.labels.tolist() == row["labels"])
 #
 # Every process takes a contiguous part of the grid on its own devices, and all of them return all rows. Process i > 0
 # appends to its own file, `sweep.jsonl.i`, so that hosts need not share locks.
+#
+# Workers that know nothing of each other, as those of Ray and Dask, each take `jj.Run(shard=(i, k))`: every k-th
+# configuration. `jpltd_jax.sweeps.merge_stores` puts their files together.

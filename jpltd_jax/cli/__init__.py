@@ -27,10 +27,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _warn(message: Any, *_: Any) -> None:
-    print(f"jpltd: warning: {message}", file=sys.stderr)
-
-
 def _refuse(message: object) -> int:
     print(f"jpltd: error: {message}", file=sys.stderr)
     return 2
@@ -41,10 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(given)
     arguments.command_line = shlex.join(["jpltd", *given])
+    arguments.shown = []
+
+    def warn(message: Any, *_: Any) -> None:
+        print(f"jpltd: warning: {message}", file=sys.stderr)
+        arguments.shown.append(str(message))
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = _warn  # type: ignore[assignment]
+            warnings.showwarning = warn  # type: ignore[assignment]
             arguments.run(arguments)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

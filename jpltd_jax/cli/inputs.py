@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jpltd_jax.cli.outputs import UserError
 
@@ -152,8 +152,8 @@ def all_classes(data: Input) -> "np.ndarray | None":
     return np.unique(data.labels.astype(str) if data.labels.dtype == object else data.labels, return_inverse=True)[1]
 
 
-def n_clusters_of(wanted: int | None, data: Input) -> int:
-    """As many as wanted, or as there are classes."""
+def n_clusters_of(wanted: Any, data: Input) -> Any:
+    """What was given with --n-clusters, or the number of classes."""
     if wanted is not None:
         return wanted
     if data.labels is None:

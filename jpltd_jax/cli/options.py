@@ -1,8 +1,9 @@
 """Options that several commands share. Nothing here imports JAX until a command runs, so that help comes at once."""
 
 import argparse
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jpltd_jax.cli.outputs import UserError
 
@@ -20,6 +21,7 @@ __all__ = [
     "THETA",
     "add_data",
     "add_method",
+    "add_n_clusters",
     "add_preset",
     "check_latent_dim",
     "config_of",
@@ -46,13 +48,37 @@ def _lam(text: str) -> str | float:
     return text if text == "auto" else float(text)
 
 
+def _numbers(text: str) -> int | str | range:
+    """A number, ``auto``, or a range such as ``2-12``, both ends included."""
+    if text == "auto":
+        return text
+    try:
+        if not (found := re.fullmatch(r"(\d+)-(\d+)", text)):
+            return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"give a number, a range such as 2-12, or auto; got {text!r}") from None
+    first, last = map(int, found.groups())
+    if not 2 <= first < last:
+        raise argparse.ArgumentTypeError(f"a range goes from at least 2 to a larger number; got {text}")
+    return range(first, last + 1)
+
+
 def add_data(command: argparse.ArgumentParser) -> None:
     """What to cluster."""
     command.add_argument("files", metavar="FILE", nargs="+")
-    command.add_argument("--n-clusters", type=int, metavar="C", help="default: the number of classes in the labels")
     command.add_argument(
         "--labels", metavar="FILE", help="known classes, for scores: a table with a sample id and a class in each row"
     )
+
+
+def add_n_clusters(command: argparse.ArgumentParser, *, suggested: bool = False) -> None:
+    """How many clusters; ``suggested``: a range of numbers is taken too."""
+    default = "default: the number of classes in the labels"
+    if suggested:
+        several = f"a number; or a range such as 2-12, or auto, to take the one with the largest modularity; {default}"
+        command.add_argument("--n-clusters", type=_numbers, metavar="C|C-C|auto", help=several)
+    else:
+        command.add_argument("--n-clusters", type=int, metavar="C", help=default)
 
 
 def add_preset(command: argparse.ArgumentParser) -> None:
@@ -102,7 +128,7 @@ def config_of(preset: str) -> "Config":
     return ORDER_FREE if preset == "order-free" else PUBLISHED
 
 
-def model_of(arguments: argparse.Namespace, n_clusters: int) -> "JPLTD":
+def model_of(arguments: argparse.Namespace, n_clusters: Any) -> "JPLTD":
     """The estimator that the options of :func:`add_method` describe."""
     from jpltd_jax.estimator import JPLTD
 

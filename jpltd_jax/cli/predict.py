@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
         data = read(arguments.files, arguments.labels, like=model)
         labels = model.predict(data.views)
         n, m = data.views.mask.shape
-        print(f"{n} samples, {m} views, {model.n_clusters} clusters")
+        print(f"{n} samples, {m} views, {model.n_clusters_} clusters")
         if data.labels is not None:
             print_scores(data.labels, labels, "file")
         write_labels(out, data.views.ids.tolist(), labels.tolist())

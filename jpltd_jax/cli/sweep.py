@@ -11,11 +11,13 @@ from jpltd_jax.cli.options import (
     PAPER_LATENT_DIM,
     PAPER_THETA,
     add_data,
+    add_n_clusters,
     add_preset,
     check_latent_dim,
     config_of,
 )
 from jpltd_jax.cli.outputs import Interrupted, Output, UserError, aside, check_outputs, output
+from jpltd_jax.cli.reports import add_report, report_output, write_report
 
 __all__ = ["add", "run"]
 
@@ -30,6 +32,7 @@ def add(commands: Any) -> None:
         epilog=f"{FILE_FORMATS} Example: jpltd sweep my.npz --lam 1 2 5 --theta 0.1 --latent-dim 60 --out sweep.csv",
     )
     add_data(grids)
+    add_n_clusters(grids)
     grids.add_argument("--lam", type=float, nargs="+", default=PAPER_LAM, help="(%(default)s)")
     grids.add_argument("--theta", type=float, nargs="+", default=PAPER_THETA, help="(%(default)s)")
     grids.add_argument("--latent-dim", type=int, nargs="+", default=PAPER_LATENT_DIM, metavar="K", help="(%(default)s)")
@@ -41,6 +44,7 @@ def add(commands: Any) -> None:
     grids.add_argument(
         "--out", default="sweep.csv", metavar="CSV", help="the table; - is standard output (%(default)s)"
     )
+    add_report(grids)
     grids.add_argument("--quiet", action="store_true", help="no bar of progress")
     grids.set_defaults(run=run)
 
@@ -50,14 +54,15 @@ def run(arguments: argparse.Namespace) -> None:
     out, store = output(arguments.out, stream=True), output(arguments.store, "--store")
     if store.path.exists() and not store.path.is_file():
         raise UserError(f"--store {store}: rows are read from it again, so it must be a file")
+    report = report_output(arguments)
     with aside(out):
-        check_outputs(paths_of(arguments.files, arguments.labels), [out, store])
+        check_outputs(paths_of(arguments.files, arguments.labels), [out, store, report])
         data = read(arguments.files, arguments.labels)
         check_latent_dim(max(arguments.latent_dim), data.views)
-        _sweep(arguments, data, out, store.path)
+        _sweep(arguments, data, out, store.path, report)
 
 
-def _sweep(arguments: argparse.Namespace, data: Input, out: Output, store: Path) -> None:
+def _sweep(arguments: argparse.Namespace, data: Input, out: Output, store: Path, report: Output | None) -> None:
     import jax
 
     from jpltd_jax.problem import make_problem
@@ -82,6 +87,11 @@ def _sweep(arguments: argparse.Namespace, data: Input, out: Output, store: Path)
         raise Interrupted(_how_to_go_on(arguments, store, len(configurations.configurations))) from error
     with out.open() as file:
         result.write_csv(file)
+    if report is not None:
+        from jpltd_jax.report import sweep_report
+
+        command = arguments.command_line
+        write_report(report, sweep_report(result, configurations, warnings=arguments.shown, command=command))
     if len(result.rows) < result.total:
         raise Interrupted(_how_to_go_on(arguments, store, result.total))
     unusable = sum(row["status"] not in USABLE for row in result.rows)

@@ -52,7 +52,7 @@ from jpltd_jax.prox import shrink_columns, stiefel, tubal_shrink
 from jpltd_jax.quality import Quality, quality
 from jpltd_jax.spectral import affinity
 from jpltd_jax.tensor import tensor_nuclear_norm
-from jpltd_jax.transforms import Fourier, Transform
+from jpltd_jax.transforms import Fourier, Sharded, Transform
 
 __all__ = [
     "FAST",
@@ -286,6 +286,8 @@ def prepare(problem: Problem, n_clusters: int, config: Config) -> Data:
         reuse = exact and late is not None
         graph = late if reuse else consensus_graph(problem.dictionary, config.n_neighbors, share)
         transform = graph_transform(graph, config.n_vectors)
+    if problem.mesh is not None:
+        transform = Sharded(transform, problem.mesh)
     if config.partner == "completed":
         late = None
     return Data(problem, transform, None, graphs, late, completed, config, n_clusters)
@@ -328,7 +330,8 @@ def init(key: Key, data: Data, hyper: Hyper) -> State:
     else:
         projection = jnp.broadcast_to(jnp.eye(r, dtype=dtype), (m, r, r))
     a = data.problem.dictionary.n_samples
-    large, small = jnp.zeros((m, n, a), dtype), jnp.zeros((m, projection.shape[1], n), dtype)
+    large = data.problem.spread(jnp.zeros((m, n, a), dtype), axis=1)
+    small = data.problem.spread(jnp.zeros((m, projection.shape[1], n), dtype), axis=2)
     return State(projection, large, small, large, large, small, large, jnp.asarray(hyper.rho, dtype))
 
 
@@ -548,7 +551,7 @@ JPLTD = Method(
     bounds={
         "lam": Interval(Real, 0, None, closed="left"),
         "theta": Interval(Real, 0, None, closed="left"),
-        "rho": Interval(Real, 0, None, closed="left"),
+        "rho": Interval(Real, 0, None, closed="neither"),
         "rho_max": Interval(Real, 0, None, closed="neither"),
         "growth": Interval(Real, 0, None, closed="neither"),
         "tol": Interval(Real, 0, None, closed="left"),

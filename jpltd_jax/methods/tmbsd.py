@@ -201,7 +201,8 @@ def leading_eigenvectors(
     _, vectors = jnp.linalg.eigh(affinities + behind_all)
     leading = jnp.where(mask[:, :, None], vectors[:, :, ::-1][:, :, :n_clusters], 0)
     best = leading[jnp.argmax(jnp.sum(mask, axis=1))]
-    return leading @ stiefel(_transposed(leading) @ best)
+    with jax.default_matmul_precision("highest"):
+        return leading @ stiefel(_transposed(leading) @ best)
 
 
 def check(problem: Problem, n_clusters: int, config: Config) -> None:

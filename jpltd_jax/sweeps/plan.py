@@ -38,6 +38,9 @@ class Run:
         Default: all local ones.
     progress
         Whether to draw a line of progress on standard error.
+    shard
+        (i, k): worker i of k takes configurations i, i + k, i + 2k and so on. For workers that know nothing of each
+        other. Each has its own file of the store; :func:`jpltd_jax.sweeps.store.merge_stores` puts them together.
 
     Examples
     --------
@@ -51,10 +54,15 @@ class Run:
     memory: int | None = None
     devices: Sequence[jax.Device] | None = None
     progress: bool = False
+    shard: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.chunk is not None:
             check_count("chunk", self.chunk)
+        if self.shard is not None:
+            number, workers = self.shard
+            check_count("shard: number of workers", workers)
+            check_count("shard: worker", number, workers - 1, least=0)
 
 
 class Task(NamedTuple):

@@ -218,6 +218,9 @@ def sweep(
     not tell them) and then the same ``sweep``: each process takes a contiguous part of the grid on its own devices and
     all return all rows. Process i > 0 appends to the file ``store`` with ``.i`` behind its name.
 
+    Workers that cannot know of each other (of Ray, Dask or a queue) each take ``Run(shard=(i, k))``, return the rows of
+    their own part and append to ``store`` with ``.iofk`` behind its name. One that died is started again and goes on.
+
     Examples
     --------
     >>> import jax
@@ -237,6 +240,8 @@ def sweep(
     check_key(key)
     n, method = problem.n_samples, grid.method
     check_count("n_clusters", n_clusters, n)
+    if problem.mesh is not None:
+        raise ValueError("a sweep spreads configurations over devices: give it the problem that is not sharded")
     if not grid.configurations:
         raise ValueError("the grid has no configuration")
     for one in grid.configurations:
@@ -245,12 +250,13 @@ def sweep(
     parameters = grid.parameters()
     raw_key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     identity = _identity(problem, grid, n_clusters, hidden, classes, raw_key)
-    file, known = (None, {}) if store is None else open_store(store, identity, list(parameters[0]))
-    own = np.array_split(np.arange(len(parameters)), jax.process_count())[jax.process_index()].tolist()
+    file, known = (None, {}) if store is None else open_store(store, identity, list(parameters[0]), run.shard)
+    mine = np.arange(len(parameters)) if run.shard is None else np.arange(len(parameters))[run.shard[0] :: run.shard[1]]
+    own = np.array_split(mine, jax.process_count())[jax.process_index()].tolist()
     rows = {i: known[encode(parameters[i])] for i in own if encode(parameters[i]) in known}
     groups = _groups(grid, [i for i in own if i not in rows])
     if not groups:
-        return _result(rows, len(parameters))
+        return _result(rows, len(mine))
 
     n_seeds = max(len(solve.rows) for group in groups for solve in group.solves)
     work = _Work(problem, Task(method, n_clusters, grid.max_iter), hidden, key, n_seeds, run)
@@ -275,7 +281,7 @@ def sweep(
                 show(len(rows) - already, f"best accuracy {max(accuracies):.3f}" if accuracies else "")
             if interrupted():
                 break
-    return _result(rows, len(parameters))
+    return _result(rows, len(mine))
 
 
 def _versions(problem: Problem) -> Row:

@@ -2,6 +2,7 @@
 
 import csv
 import glob
+import itertools
 import json
 import math
 import os
@@ -24,6 +25,7 @@ __all__ = [
     "cut_partial_row",
     "decode",
     "encode",
+    "merge_stores",
     "open_store",
     "read_rows",
 ]
@@ -120,10 +122,19 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def open_store(store: str | os.PathLike[str], fingerprint: str, names: Sequence[str]) -> tuple[Path, dict[str, Row]]:
+def _own_file(path: Path, shard: tuple[int, int] | None) -> Path:
+    """The file that no other worker and no other process appends to."""
+    worker = "" if shard is None else ".{}of{}".format(*shard)
+    process = f".{jax.process_index()}" if jax.process_index() else ""
+    return path.with_name(path.name + worker + process)
+
+
+def open_store(
+    store: str | os.PathLike[str], fingerprint: str, names: Sequence[str], shard: tuple[int, int] | None = None
+) -> tuple[Path, dict[str, Row]]:
     """The file that this process appends to, and the rows in the files of all processes by their parameters.
 
-    Process i > 0 appends to the file ``store`` with ``.i`` behind its name.
+    Worker i of k appends to the file ``store`` with ``.iofk`` behind its name, process i > 0 with ``.i`` behind that.
     """
     path = Path(store)
     if not path.parent.is_dir():
@@ -139,10 +150,46 @@ def open_store(store: str | os.PathLike[str], fingerprint: str, names: Sequence[
             if not row.keys() >= set(names):
                 raise ValueError(f"{file}, line {number} is not a row of results")
             known[encode({name: row[name] for name in names})] = row
-    index = jax.process_index()
-    own = path if index == 0 else path.with_name(f"{path.name}.{index}")
+    own = _own_file(path, shard)
     cut_partial_row(own)
     return own, known
+
+
+def merge_stores(store: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]]) -> int:
+    """Add the rows of other stores to a store, each configuration once; how many rows it has then.
+
+    Last lines that were cut off are left out. Stores of different sweeps are refused. ``store`` is replaced when all
+    rows are there, and need not exist before; the other files stay as they are.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from jpltd_jax.sweeps.store import append_rows, merge_stores, read_rows
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> rows = [{"lam": lam, "status": "CONVERGED", "fingerprint": "a"} for lam in (0.1, 0.5, 1.0)]
+    >>> append_rows(folder / "0.jsonl", rows[:2])
+    >>> append_rows(folder / "1.jsonl", rows[1:])
+    >>> merge_stores(folder / "all.jsonl", [folder / "0.jsonl", folder / "1.jsonl"])
+    3
+    >>> read_rows(folder / "all.jsonl") == rows
+    True
+    """
+    path = Path(store)
+    rows: dict[str, Row] = {}
+    first: tuple[Path, Any] | None = None
+    for file in (path, *map(Path, others)):
+        if file is not path and not file.exists():
+            raise FileNotFoundError(f"there is no store {file}")
+        for row in read_rows(file):
+            first = (file, row.get("fingerprint")) if first is None else first
+            if row.get("fingerprint") != first[1]:
+                raise ValueError(f"{file} and {first[0]} hold results of different sweeps")
+            parameters = itertools.takewhile(lambda name: name != "status", row)
+            rows.setdefault(encode({name: row[name] for name in parameters}), row)
+    with replacing(path, "w") as out:
+        out.writelines(encode(row) + "\n" for row in rows.values())
+    return len(rows)
 
 
 class Marginal(NamedTuple):

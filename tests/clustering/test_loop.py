@@ -376,6 +376,31 @@ def test_gradient_of_jpltd_through_scan_equals_finite_differences(preset):
         np.testing.assert_allclose(gradient[i], (above - below) / (2 * step), rtol=1e-4)
 
 
+def test_gradient_of_what_is_clustered_equals_finite_differences():
+    """Through the run, the thinning, and the sums with both neighbour graphs at mean degree one."""
+    config = replace(SMALL["order-free"], n_reach=4, n_kept=3, share=0.0)
+    problem = jj.make_problem(*random_incomplete(10, (6, 5), 8))
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(10, 10)))
+
+    @jax.jit
+    def value_and_grad(lam):
+        def value(lam):
+            data = jpltd.prepare(problem, 2, config)
+            found = run(JPLTD, data, jj.Hyper(lam, 0.05), KEY, Loop(36, kind="scan"))
+            offered = jpltd.affinities(data, found.affinity)
+            return jnp.vdot(weights, offered["late"]) + jnp.vdot(weights.T, offered["completed"]), found.affinity
+
+        return jax.value_and_grad(value, has_aux=True)(lam)
+
+    (_, learned), slope = value_and_grad(0.5)
+    thinned = jpltd.thin(jpltd.prepare(problem, 2, config), learned)
+    assert 0 < int(jnp.sum(thinned > 0)) < int(jnp.sum(learned > 0))
+    (above, _), _ = value_and_grad(0.5 + 1e-6)
+    (below, _), _ = value_and_grad(0.5 - 1e-6)
+    assert abs(slope) > 1e-3
+    np.testing.assert_allclose(slope, (above - below) / 2e-6, rtol=1e-4)
+
+
 def test_vmap_has_names_of_statuses_and_a_mask_of_converged_runs(data):
     paces = jnp.asarray([0.5, 0.01, jnp.nan, 1.0])
     batch = jax.vmap(lambda pace: run(TOY, data, Hyper(pace), KEY))(paces)

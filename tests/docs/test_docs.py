@@ -184,7 +184,7 @@ def test_commands_are_seen():
 
 
 @pytest.mark.docs
-@pytest.mark.parametrize("page", ["README.md", "docs/limits.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/limits.md", "docs/devices.md"])
 def test_python_of_the_pages_runs(page, tmp_path):
     blocks = [textwrap.dedent(block) for block in fenced(ROOT / page, "python")]
     assert len(blocks) >= 2

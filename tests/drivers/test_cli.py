@@ -1,5 +1,7 @@
 import csv
+import html
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -140,3 +142,75 @@ def test_audit_order_says_plainly(blobs_file, tmp_path, capsys):
     assert "This method does not depend on the order of the samples." in printed
     assert "accuracy shuffled" in printed
     assert out.stat().st_size > 5000
+
+
+# Reports and numbers of clusters --------------------------------------------------------------------------------------
+
+
+def text_of(page):
+    """What a page shows, in one line."""
+    shown = re.sub(r"<(script|style)>.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", shown)).split())
+
+
+@pytest.fixture
+def apart_file(tmp_path):
+    """Views that share no sample, of which everybody is warned."""
+    data = jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8))
+    first = np.arange(30) < 15
+    jj.datasets.save_npz(tmp_path / "apart.npz", data._replace(mask=np.stack([first, ~first], axis=1), labels=None))
+    return tmp_path / "apart.npz"
+
+
+def test_a_cluster_report_shows_the_result_the_warnings_and_the_command(apart_file, tmp_path, capsys):
+    out, model, page = (str(tmp_path / name) for name in ("labels.csv", "model.npz", "report.html"))
+    arguments = ["cluster", str(apart_file), "--n-clusters", "2-4", "--latent-dim", "5", "--out", out]
+    arguments += ["--save", model, "--report", page]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == f"report: {page}"
+    fitted = jj.JPLTD.load(model)
+    tried, at = fitted.clusters_tried_, fitted.n_clusters_ - 2
+    assert tried.counts.tolist() == [2, 3, 4]
+    assert at == np.argmax(tried.modularity)
+    assert f"{fitted.n_clusters_} clusters are suggested, of 2 to 4 tried, by the largest modularity" in printed.out
+    for name, values in (("modularity", tried.modularity), ("eigengap", tried.eigengap)):
+        line = next(line for line in printed.out.splitlines() if line.strip().startswith(name))
+        near = [f"{values[i]:.3f} with {i + 2}" for i in (at - 1, at, at + 1) if 0 <= i < 3]
+        assert line == f"  {name}: {', '.join(near)}"
+    warned = [line.removeprefix("jpltd: warning: ") for line in printed.err.splitlines()]
+    assert warned
+    shown = text_of(tmp_path / "report.html")
+    for words in (*warned, shlex.join(["jpltd", *arguments]), f"30 samples in {fitted.n_clusters_} clusters"):
+        assert " ".join(words.split()) in shown
+    assert main(["predict", model, str(apart_file), "--out", out]) == 0
+    assert f"30 samples, 2 views, {fitted.n_clusters_} clusters" in capsys.readouterr().out
+
+
+def test_reports_of_a_sweep_and_of_an_audit(blobs_file, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    common = [str(blobs_file), "--latent-dim", "5", "--report", str(page)]
+    outputs = ["--out", str(tmp_path / "s.csv"), "--store", str(tmp_path / "s.jsonl")]
+    arguments = ["sweep", *common, "--lam", "0.25", "0.5", "--theta", "0.1", *outputs]
+    assert main(arguments) == 0
+    assert f"report: {page}" in capsys.readouterr().out
+    assert "2 of 2 configurations" in text_of(page)
+    assert shlex.join(["jpltd", *arguments]) in text_of(page)
+    assert main(["audit-order", *common, "--orders", "1"]) == 0
+    assert f"report: {page}" in capsys.readouterr().out
+    assert "order-free does not depend on the order of the samples" in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("many", "give a number, a range such as 2-12, or auto; got 'many'"),
+        ("2-", "give a number, a range such as 2-12, or auto; got '2-'"),
+        ("5-3", "a range goes from at least 2 to a larger number; got 5-3"),
+        ("1-3", "a range goes from at least 2 to a larger number; got 1-3"),
+    ],
+)
+def test_numbers_of_clusters_that_make_no_sense(given, message, capsys):
+    with pytest.raises(SystemExit):
+        main(["cluster", "x.npz", "--n-clusters", given])
+    assert message in capsys.readouterr().err

@@ -56,6 +56,7 @@ def folder(tmp_path, monkeypatch, model):
     os.link("my.npz", "hard.npz")
     os.symlink("my.npz", "link.npz")
     os.symlink("target.csv", "link.csv")
+    os.symlink("page.html.csv", "link.html")
     os.mkfifo("pipe")
     os.mkdir("sub")
     Path("model.npz").write_bytes(model)
@@ -71,6 +72,7 @@ def folder(tmp_path, monkeypatch, model):
     Path("words.csv").write_text("sample,TP53,sex\np00,1,male\n")
     Path("twice.csv").write_text("sample,TP53\np00,1\np00,2\n")
     Path("empty.csv").write_text("")
+    Path("page.html.csv").write_text("sample,TP53\np00,1\np01,2\n")
     Path("header.csv").write_text("sample,TP53\n")
     Path("nowhere.csv").write_text("sample,TP53\np00,1\np01,\n")
     Path("config.json").write_text('{"lam": 0.1}')
@@ -119,6 +121,13 @@ INPUT_LOST = {
     "a store that is a pipe": ("sweep my.npz --store pipe", "--store pipe: rows are read from it again"),
     "a store on standard output": ("sweep my.npz --store -", "--store cannot go to standard output: give a file name"),
     "a model on standard output": ("cluster my.npz --save -", "--save cannot go to standard output"),
+    "labels and report in one file": (
+        "cluster my.npz --out x.html --report sub/../x.html",
+        "two results would go to the same file",
+    ),
+    "store and report in one file": ("sweep my.npz --store s.html --report s.html", "the same file s.html"),
+    "the report is the input": ("cluster page.html.csv --report link.html", "would overwrite the input page.html.csv"),
+    "a report on standard output": ("cluster my.npz --report -", "--report cannot go to standard output"),
     "a figure on standard output": ("audit-order my.npz --out -", "--out cannot go to standard output"),
 }
 
@@ -126,6 +135,9 @@ BEFORE_THE_WORK = {
     "out is a directory": ("cluster my.npz --out sub", "cannot write sub: it is a directory"),
     "no such directory": ("cluster my.npz --out none/labels.csv", "cannot write none/labels.csv: No such file"),
     "a model of another format": ("cluster my.npz --save model.pkl", "--save model.pkl: the name must end in .npz"),
+    "a report of another format": ("audit-order my.npz --report a.pdf", "--report a.pdf: the name must end in .html"),
+    "a report in no directory": ("sweep my.npz --report none/a.html", "cannot write none/a.html: No such file"),
+    "a range of clusters beyond the samples": ("cluster bare.npz --n-clusters 2-31", "largest number .* 30, got 31"),
     "a figure of another format": ("audit-order my.npz --out a.xyz", "--out a.xyz: the name must end in .*png"),
     "a huge latent dimension": ("cluster my.npz --latent-dim 1000000", "must be at most 100, got 1000000: .* 10 feat"),
     "a huge latent dimension in a grid": ("sweep my.npz --latent-dim 5 1000000", "must be at most 100, got 1000000"),

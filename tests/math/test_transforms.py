@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jpltd_jax import prox, tensor
-from jpltd_jax.transforms import Fourier, Grouped, Orthonormal, SliceTransform
+from jpltd_jax.transforms import Fourier, Grouped, Orthonormal, Sharded, SliceTransform
 from tests.math import oracles
 from tests.math.derivatives import Derivatives
 from tests.strategies import orthonormal
@@ -169,3 +171,48 @@ def test_what_a_users_own_transform_must_define_is_named():
     for name, arguments in (("slices", (np.ones(3),)), ("join", (np.ones(3), 3)), ("weights", (3,))):
         with pytest.raises(TypeError, match=f"Empty does not define {name}"):
             getattr(Empty(), name)(*arguments)
+
+
+# Many devices -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mesh():
+    if len(jax.devices()) < 4:
+        pytest.skip("needs four devices")
+    return Mesh(np.array(jax.devices()[:4]), ("rows",))
+
+
+@pytest.mark.parametrize("q", [12, 4])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_rows_on_many_devices(mesh, name, q):
+    """An odd number of rows on each device, and fewer than there are matrices."""
+    x = np.random.default_rng(0).normal(size=(2, q, 4))
+    make, blocks = TRANSFORMS[name]
+    spread = jax.device_put(x, NamedSharding(mesh, P(None, "rows")))
+    made = everything(spread, Sharded(make(4), mesh))
+    plain = everything(x, make(4))
+    for part in ("slices", "joined", "grams", "weights"):
+        np.testing.assert_allclose(made[part], plain[part], atol=1e-12, err_msg=part)
+    cubed = oracles.map_singular_values(x, blocks(4), lambda s: s**3)
+    np.testing.assert_allclose(made["cubed"], cubed, atol=1e-11 * np.abs(cubed).max())
+    np.testing.assert_allclose(
+        np.sort(made["singular values"])[:, -2:], np.sort(plain["singular values"])[:, -2:], atol=1e-7
+    )
+    if q == 12:
+        assert made["cubed"].sharding.spec == P(None, "rows")
+
+
+def test_gradient_and_batches_on_many_devices(mesh):
+    x, taus = 3 * np.random.default_rng(1).normal(size=(2, 12, 4)), np.array([0.3, 0.7])
+
+    @jax.jit
+    def slopes(x, transform):
+        def total(x, tau):
+            return jnp.sum(prox.tubal_shrink(x, tau, transform) ** 3)
+
+        return jax.vmap(jax.grad(total, (0, 1)), (None, 0))(x, taus)
+
+    spread = jax.device_put(x, NamedSharding(mesh, P(None, "rows")))
+    for many, one in zip(slopes(spread, Sharded(Fourier(), mesh)), slopes(x, Fourier()), strict=True):
+        np.testing.assert_allclose(many, one, rtol=1e-9, atol=1e-9)

@@ -1,5 +1,6 @@
 """Work that needs processes of its own: killed sweeps, several processes, the command line as users run it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from joblib import Parallel, delayed
@@ -51,10 +54,19 @@ def finish(process):
     return out
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(candidates=(0,)):
+    """The first of the ports that nobody has; 0 stands for any."""
+    for port in candidates:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return probe.getsockname()[1]
+    raise OSError("no port is free")
+
+
+def outputs(processes):
+    """What each prints last; all are read at once, since they wait for each other before they end."""
+    with ThreadPoolExecutor(len(processes)) as pool:
+        return [json.loads(out.splitlines()[-1]) for out in pool.map(finish, processes)]
 
 
 def together(code, n):
@@ -64,8 +76,7 @@ import json, os
 import jax
 jax.distributed.initialize("127.0.0.1:{free_port()}", {n}, int(os.environ["INDEX"]))
 """
-    processes = [start(code, before, INDEX=str(i)) for i in range(n)]
-    return [json.loads(finish(process).splitlines()[-1]) for process in processes]
+    return outputs([start(code, before, INDEX=str(i)) for i in range(n)])
 
 
 def test_a_killed_sweep_goes_on(tmp_path):
@@ -111,20 +122,64 @@ print(json.dumps([[row["lam"], row["theta"], row["objective"], row["labels"]] fo
     assert [row["objective"] for row in merged.rows] == [row[2] for row in first]
 
 
-def test_two_processes_share_a_solve():
+def test_slurm_tells_the_processes_who_they_are():
+    """Two processes as srun starts them: JAX reads coordinator, number and index from the environment."""
+    before = """
+import json
+import jax
+jax.distributed.initialize()
+"""
     code = """
+result = jj.sweep(problem, grid_of({"lam": [0.1, 0.5], "theta": 0.1}), **options)
+print(json.dumps([jax.process_count(), jax.process_index(), result.total, [row["labels"] for row in result.rows]]))
+"""
+    first_of_jobs = 2**16 - 2**12
+    number = free_port(range(first_of_jobs, 2**16)) - first_of_jobs  # JAX makes the port from the number of the job
+    job = {"SLURM_JOB_ID": str(2**12 + number), "SLURM_NTASKS": "2", "SLURM_STEP_NUM_NODES": "1"}
+    job |= {"SLURM_STEP_NODELIST": "127.0.0.1"}
+    ranks = [{"SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)} for i in range(2)]
+    first, second = outputs([start(code, before, **job, **rank) for rank in ranks])
+    alone = run(make_small(), grid_of({"lam": [0.1, 0.5], "theta": 0.1}))
+    labels = [row["labels"] for row in alone.rows]
+    assert first == [2, 0, 2, labels]
+    assert second == [2, 1, 2, labels]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("anchors", [None, 16])
+def test_processes_share_a_problem(count, anchors):
+    """The iterations, and the pipeline around them."""
+    code = f"""
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh
-from tests.drivers.test_sharding import CONFIG, problem_of
+from tests.drivers.test_sharding import CONFIG, HYPER, problem_of
 mesh = Mesh(np.array(jax.devices()), ("samples",), axis_types=(AxisType.Auto,))
-solution = jj.solve(jj.shard_samples(problem_of(60, 16), mesh), jj.Hyper(), CONFIG)
-print(json.dumps(multihost_utils.process_allgather(solution.affinity, tiled=True).tolist()))
+assert jax.process_count() == {count} == len(jax.devices()) == {count} * len(jax.local_devices())
+found = jj.cluster(jax.random.key(0), jj.shard_samples(problem_of(60, {anchors}), mesh), HYPER, 4, CONFIG)
+made = found.labels, found.solution.affinity
+print(json.dumps([multihost_utils.process_allgather(x, tiled=True).tolist() for x in made]))
 """
-    from tests.drivers.test_sharding import CONFIG, problem_of
+    from tests.drivers.test_sharding import CONFIG, HYPER, problem_of
 
-    first, second = together(code, 2)
-    assert first == second
-    np.testing.assert_allclose(first, jj.solve(problem_of(60, 16), jj.Hyper(), CONFIG).affinity, atol=1e-10)
+    first, *others = together(code, count)
+    assert others == [first] * (count - 1)
+    labels, affinity = first
+    alone = jj.cluster(jax.random.key(0), problem_of(60, anchors), HYPER, 4, CONFIG)
+    np.testing.assert_allclose(affinity, alone.solution.affinity, atol=1e-10)
+    assert adjusted_rand_score(labels, alone.labels) == 1, (
+        "the same clusters; which of equal restarts names them may vary"
+    )
+
+
+def test_sharding_over_eight_devices():
+    """The tests of four devices and those that need eight, in a process that simulates eight."""
+    flags = os.environ["XLA_FLAGS"].replace("device_count=4", "device_count=8")
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-rs", "tests/drivers/test_sharding.py"]
+    environment = os.environ | {"XLA_FLAGS": flags, "NPROC": "16"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout, done.stdout
 
 
 def test_estimators_in_parallel_processes():
