@@ -4,6 +4,7 @@ Benchmark files are sorted by class. A method that looks at the sample index, as
 it, can read the classes off the order; on data whose classes nobody knows it cannot.
 """
 
+import contextlib
 import csv
 import os
 import shlex
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import ArrayLike
@@ -93,20 +94,21 @@ class Command:
             return self._labels(made.read_text(encoding="utf-8-sig", errors="replace"), len(mask))
 
     def _start(self, words: list[str]) -> None:
-        """Run to the end; it and the programs that it started never outlive this call."""
+        """Run to the end. If it is stopped, so are the programs that it started."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
             try:
                 code = process.wait(self.timeout)
             except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 if isinstance(error, subprocess.TimeoutExpired):
                     raise TimeoutError(f"{self.words[0]} was stopped after {self.timeout:g} seconds") from None
                 raise
             if code:
-                said = b"".join(file.read() for file in (out, err) if not file.seek(0)).decode(errors="replace")
-                last = " | ".join(line.strip() for line in said.strip().splitlines()[-LAST_LINES:])
+                said = f"{_end_of(out)}\n{_end_of(err)}".strip()
+                last = " | ".join(line.strip() for line in said.splitlines()[-LAST_LINES:])
                 raise ValueError(f"{self.words[0]} ended with exit code {code}: {last or 'it said nothing'}")
 
     def _labels(self, text: str, n: int) -> np.ndarray:
@@ -124,6 +126,11 @@ class Command:
             if cell.lower() in ("", "na", "nan"):
                 raise ValueError(f"{self.words[0]} wrote no label for sample {sample}, but {cell!r}")
         return np.unique(cells, return_inverse=True)[1]
+
+
+def _end_of(file: IO[bytes]) -> str:
+    file.seek(max(file.seek(0, os.SEEK_END) - 4000, 0))
+    return file.read().decode(errors="replace")
 
 
 def _is_number(text: str) -> bool:

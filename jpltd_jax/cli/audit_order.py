@@ -78,6 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
     check_outputs(paths_of(arguments.files, arguments.labels), [out, report])
     outside = _from_outside(arguments)
     data = read(arguments.files, arguments.labels)
+    if arguments.leak and data.views.mask.all():
+        raise UserError(f"--leak: nothing is missing in {data.source}")
     name, method = arguments.program or arguments.function or arguments.preset, outside
     if outside is None:
         check_latent_dim(arguments.latent_dim, data.views)

@@ -268,6 +268,7 @@ def outside(tmp_path, monkeypatch):
     (tmp_path / "my_methods.py").write_text(FUNCTIONS)
     data = jj.datasets.make_blobs(0, n_samples=30, dims=(10, 8))
     mask = jj.missing.paper_protocol(0, 30, 2, 0.5)
+    jj.datasets.save_npz("full.npz", data)
     jj.datasets.save_npz("my.npz", data._replace(mask=mask, labels=None))
     return tmp_path
 
@@ -300,6 +301,7 @@ REFUSED = {
     "two methods": ("--function a:b --command c", "not allowed with argument"),
     "an option of ours": ("--function my_methods:fails --n-clusters 3", "--n-clusters is an option of JPLTD"),
     "leaks of ours": ("--leak --n-clusters 3", "--leak needs --command or --function"),
+    "leaks of nothing": ("--function my_methods:peeks --leak", "--leak: nothing is missing in full.npz"),
     "a limit for ours": ("--timeout 3 --n-clusters 3", "--timeout needs --command"),
     "no name": ("--function my_methods", "--function my_methods: write it as package.module:name"),
     "no module": ("--function no_module:f", "--function no_module:f: No module named 'no_module'"),
@@ -316,11 +318,11 @@ REFUSED = {
 def test_what_cannot_be_audited_is_said_in_a_line(name, outside, capsys):
     given, message = REFUSED[name]
     try:
-        code = main(["audit-order", "my.npz", *shlex.split(given)])
+        code = main(["audit-order", "full.npz" if name == "leaks of nothing" else "my.npz", *shlex.split(given)])
     except SystemExit as stopped:
         code = stopped.code
     printed = capsys.readouterr()
     assert code == 2
     assert printed.out == ""
     assert re.search(message, printed.err.splitlines()[-1]), printed.err
-    assert {path.name for path in outside.iterdir()} <= {"my.npz", "my_methods.py", "__pycache__"}
+    assert {path.name for path in outside.iterdir()} <= {"my.npz", "full.npz", "my_methods.py", "__pycache__"}
