@@ -153,6 +153,10 @@ METHODS: dict[str, Callable[[Case], Row]] = {
 }
 
 
+VARIANTS = ("default", "fast", "completed", "learned_alone", "plain_embedding", "unit_rows", "ten_neighbours")
+"""Ways to set the method among which a person could have chosen by looking at accuracies."""
+
+
 def rows() -> list[dict[str, str]]:
     if not STORE.exists():
         return []
@@ -168,8 +172,29 @@ def interval(differences: list[float]) -> str:
     return f"{np.mean(differences):+.1f} ± {half:.1f}"
 
 
+Table = dict[str, dict[str, dict[tuple[str, str], float]]]
+"""Accuracy by method, set, and (rate, mask)."""
+
+
+def print_left_out(table: Table, sets: list[str]) -> None:
+    """For each set the variant with the best mean on the other sets, and its accuracy there: what choosing is worth."""
+
+    def mean(method: str, name: str) -> float:
+        common = set.intersection(*(set(table[variant][name]) for variant in VARIANTS))
+        return float(np.mean([table[method][name][key] for key in common])) if common else float("nan")
+
+    means = np.array([[mean(method, name) for name in sets] for method in VARIANTS])
+    known = ~np.isnan(means).any(axis=0)
+    means, names = means[:, known], [name for name, is_known in zip(sets, known, strict=True) if is_known]
+    others = (means.sum(axis=1, keepdims=True) - means) / max(len(names) - 1, 1)
+    chosen = others.argmax(axis=0)
+    print("\nleave one set out: " + ", ".join(f"{n} {VARIANTS[c]}" for n, c in zip(names, chosen, strict=True)))
+    found = means[chosen, np.arange(len(names))].mean()
+    print(f"mean of these {found:.1f}, of the default on the same runs {means[0].mean():.1f}")
+
+
 def print_table() -> None:
-    table: dict[str, dict[str, dict[tuple[str, str], float]]] = defaultdict(lambda: defaultdict(dict))
+    table: Table = defaultdict(lambda: defaultdict(dict))
     for row in rows():
         table[row["method"]][row["set"]][row["rate"], row["mask"]] = float(row["accuracy"])
     sets = list(table["default"])
@@ -185,6 +210,7 @@ def print_table() -> None:
             mean = np.nanmean(cells)
             ends = f"{mean:7.1f}   {interval(differences)} ({len(differences)} sets)"
             print(f"{method:<20}" + "".join(f"{x:10.1f}" for x in cells) + ends)
+    print_left_out(table, sets)
     print("\ndefault above, on each set (95 % intervals over its runs)")
     for method in ("before", "fast", "late_alone", "completed_alone", "local_scaling_10", "nemo"):
         cells = []
