@@ -76,7 +76,6 @@ def fingerprint(tree: object) -> str:
     Examples
     --------
     >>> import numpy as np
-    from tqdm.auto import tqdm
     >>> from jpltd_jax._host import fingerprint
     >>> [fingerprint([np.zeros(2)]) == fingerprint([other]) for other in (np.zeros(2), np.ones(2))]
     [True, False]
