@@ -84,18 +84,21 @@ by_mask = jj.JPLTD(n_clusters, random_state=0).fit_predict(read.matrices, mask=r
 print("the same labels:", bool((by_nan == model.labels_).all() and (by_mask == model.labels_).all()))
 
 # %% [markdown]
-# ## One file for the command line, and MATLAB files
+# ## The command line, one file for all views, and MATLAB files
 #
-# After this, `jpltd cluster own.npz --n-clusters 3 --out labels.csv` clusters the file. MATLAB files need a cell array
-# of views under one of the usual names; the orientation is found from the sizes. In both a row of NaN is a missing
-# sample: never write zeros for it, which would be data.
+# `jpltd cluster genes.csv images.csv --n-clusters 3 --out labels.csv` reads the same files as this notebook. All views
+# also go into one archive, `jpltd cluster own.npz --n-clusters 3`. MATLAB files need a cell array of views under one of
+# the usual names; the orientation is found from the sizes. In both a row of NaN is a missing sample: never write zeros
+# for it, which would be data. `ids` says what the samples are called.
 
 # %%
-jj.datasets.save_npz(folder / "own.npz", jj.datasets.MultiViewData(with_nan, None, None, "own"))
+jj.datasets.save_npz(folder / "own.npz", jj.datasets.MultiViewData(with_nan, None, None, "own", read.ids.astype(str)))
 cells = np.empty((1, len(with_nan)), object)
 cells[0, :] = [view.T for view in with_nan]
-scipy.io.savemat(folder / "own.mat", {"X": cells})
+scipy.io.savemat(folder / "own.mat", {"X": cells, "ids": read.ids})
 for name in ("own.npz", "own.mat"):
-    loaded = read_views(jj.datasets.load(folder / name).views)
+    data = jj.datasets.load(folder / name)
+    loaded = read_views(data.views, ids=[data.ids] * len(data.views))
     print(name, [view.shape for view in loaded.matrices], "the same mask:", bool((loaded.mask == read.mask).all()))
+    print("the first samples:", loaded.ids[:3])
 print("written to", folder)

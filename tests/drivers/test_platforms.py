@@ -141,6 +141,7 @@ PROGRAMS = {
     "clarity": (partial(selection.clarity, n_clusters=C), SQUARE),
     "margins": (pipeline.margins, floats(N, C), floats(C, C)),
     "nearest_center": (pipeline.nearest_center, floats(7, C), floats(C, C)),
+    "place": (pipeline.place, jax.eval_shape(fitted, PROBLEM), problem_of(7)),
     "assign": (pipeline.assign, jax.eval_shape(fitted, PROBLEM), problem_of(7)),
     "agreements": (preparation.agreements, [floats(N, d) for d in DIMS], flags(N, 2)),
     "choose": (preparation.choose, preparation.Agreement(floats(2, 5, 2, 5), floats(2, 5, 2, 5))),
