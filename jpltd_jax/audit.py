@@ -160,7 +160,7 @@ def from_command(command: str, *, timeout: float | None = None) -> Command:
     >>> import numpy as np
     >>> from jpltd_jax.audit import audit_order, from_command
     >>> script = 'n=0; while [ $n -lt 40 ]; do echo $((n / 20)); n=$((n + 1)); done > "$1"'
-    >>> by_position = from_command(f"sh -c '{script}' {{input}} {{output}}", timeout=60)
+    >>> by_position = from_command(f"sh -c '{script}' {{input}} {{output}}", timeout=60.0)
     >>> views = [np.random.default_rng(0).normal(size=(40, 3))]
     >>> audit_order(views, method=by_position).depends_on_order
     True

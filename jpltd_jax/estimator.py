@@ -508,8 +508,7 @@ class JPLTD(_MultiViewClusterer):
     def _explain(self, found: Clustering) -> None:
         self.candidates_, self.chosen_, self.support_ = {}, None, None
         if found.candidates is not None:
-            tried = jax.tree.map(np.asarray, found.candidates)
-            quality = tried.quality
+            tried, quality = found.candidates, found.candidates.quality
             self.chosen_ = tried.names[int(tried.chosen)]
             self.support_ = np.asarray(tried.best().support)
             numbers = np.asarray(quality.modularity), np.asarray(quality.explained), np.asarray(quality.score)
