@@ -69,6 +69,7 @@ for name, frame in brca.items():
     print(f"{name:8} {frame.shape[0]:4} patients {frame.shape[1]:4} features")
 views = read_views(brca)
 ax = plotting.plot_availability(views.mask)
+ticks = ax.set_yticks(range(len(brca)), list(brca))
 
 # %% [markdown]
 # How many clusters? Nobody knows. A range of numbers is compared without labels, and the one with the largest
@@ -156,6 +157,7 @@ for name, frame, kind in zip(acc, acc.values(), acc_model.preparation_, strict=T
     print(f"{name:16} {frame.shape[0]:3} patients {frame.shape[1]:4} features, prepared as {kind}")
 print(f"{acc_model.n_clusters_} clusters of {np.bincount(acc_model.labels_).tolist()} patients")
 ax = plotting.plot_availability(read_views(acc).mask)
+ticks = ax.set_yticks(range(len(acc)), list(acc))
 
 # %% [markdown]
 # Kaplan-Meier curves: the share of patients who live longer than so many days. Those who were alive when last seen are
@@ -172,14 +174,14 @@ def survival(some: pd.Series) -> scipy.stats.CensoredData:
     return scipy.stats.CensoredData(uncensored=time[some & died], right=time[some & ~died])
 
 
-fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 for c, members in acc_labels.groupby(acc_labels).groups.items():
     some = pd.Series(acc_labels.index.isin(members), acc_labels.index)
     curve = scipy.stats.ecdf(survival(some)).sf
     name = f"cluster {c}: {int((some & died).sum())} of {some.sum()} died"
     ax.step(np.append(0, curve.quantiles), np.append(1, curve.probabilities), where="post", label=name)
 ax.set(xlabel="days", ylabel="share alive", ylim=(0, 1.02), title="Survival by cluster")
-legend = ax.legend()
+legend = ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 # %% [markdown]
 # The log-rank test compares the deaths in each cluster with those expected if all had the same survival. For two groups
