@@ -193,10 +193,41 @@ def print_left_out(table: Table, sets: list[str]) -> None:
     print(f"mean of these {found:.1f}, of the default on the same runs {means[0].mean():.1f}")
 
 
-def print_table() -> None:
+def read_table() -> Table:
     table: Table = defaultdict(lambda: defaultdict(dict))
     for row in rows():
         table[row["method"]][row["set"]][row["rate"], row["mask"]] = float(row["accuracy"])
+    return table
+
+
+SHOWN = {
+    "default": "**default**",
+    "before": "before",
+    "learned_alone": "learned alone",
+    "late_alone": "late graph alone",
+    "completed_alone": "completed graph alone",
+    "nemo": "NEMO",
+    "local_scaling_10": "10 neighbours",
+    "knn_impute_kmeans": "kNN-impute, k-means",
+}
+"""Columns of the README's table."""
+
+
+def print_markdown() -> None:
+    """The table of the README: means over the runs that all of its methods made."""
+    table = read_table()
+    print("| shuffled; runs | " + " | ".join(SHOWN.values()) + " |\n" + "| --- " * (len(SHOWN) + 1) + "|")
+    means = []
+    for name in table["default"]:
+        common = set.intersection(*(set(table[method][name]) for method in SHOWN))
+        if common:
+            means.append([np.mean([table[method][name][key] for key in common]) for method in SHOWN])
+            print(f"| {name}; {len(common)} | " + " | ".join(f"{x:.1f}" for x in means[-1]) + " |")
+    print("| mean of the sets | " + " | ".join(f"{x:.1f}" for x in np.mean(means, axis=0)) + " |")
+
+
+def print_table() -> None:
+    table = read_table()
     sets = list(table["default"])
     print(f"{'accuracy %, shuffled':<20}" + "".join(f"{name[:9]:>10}" for name in sets) + "   mean   default above it")
     for method in METHODS:
@@ -228,7 +259,11 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=RATES)
     parser.add_argument("--masks", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--markdown", action="store_true", help="run nothing; print the README's table")
     arguments = parser.parse_args()
+    if arguments.markdown:
+        print_markdown()
+        return
     os.environ["JPLTD_DATA"] = str(arguments.data)
     done = {(row["set"], row["rate"], row["mask"], row["method"]) for row in rows()}
     for seed in range(arguments.masks):
