@@ -237,7 +237,7 @@ def sweep(
     ['MAX_ITER', 'MAX_ITER', 'EMPTY']
     >>> result.best("nmi")["nmi"]
     1.0
-    >>> result.best("score")["lam"]  # needs no labels
+    >>> result.best("score")["nmi"]  # chosen without labels
     1.0
     """
     if not isinstance(problem, Problem):
