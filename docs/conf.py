@@ -34,8 +34,8 @@ html_title = "jpltd_jax"
 html_copy_source = False
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(collections|contextlib|jax|jaxlib|jaxtyping|numpy|os|pathlib|typing)\..*|Array|ndarray"),
-    ("py:.*", r"jpltd_jax\._types\..*"),
+    ("py:.*", r"(collections|contextlib|jax|jaxlib|jaxtyping|numpy|os|pathlib|sklearn|typing)\..*|Array|ndarray"),
+    ("py:.*", r"jpltd_jax\._types\..*|jpltd_jax\.saving\.Estimator"),
 ]
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

@@ -153,6 +153,10 @@ METHODS: dict[str, Callable[[Case], Row]] = {
 }
 
 
+VARIANTS = ("default", "fast", "completed", "learned_alone", "plain_embedding", "unit_rows", "ten_neighbours")
+"""Ways to set the method among which a person could have chosen by looking at accuracies."""
+
+
 def rows() -> list[dict[str, str]]:
     if not STORE.exists():
         return []
@@ -168,10 +172,62 @@ def interval(differences: list[float]) -> str:
     return f"{np.mean(differences):+.1f} ± {half:.1f}"
 
 
-def print_table() -> None:
-    table: dict[str, dict[str, dict[tuple[str, str], float]]] = defaultdict(lambda: defaultdict(dict))
+Table = dict[str, dict[str, dict[tuple[str, str], float]]]
+"""Accuracy by method, set, and (rate, mask)."""
+
+
+def print_left_out(table: Table, sets: list[str]) -> None:
+    """For each set the variant with the best mean on the other sets, and its accuracy there: what choosing is worth."""
+
+    def mean(method: str, name: str) -> float:
+        common = set.intersection(*(set(table[variant][name]) for variant in VARIANTS))
+        return float(np.mean([table[method][name][key] for key in common])) if common else float("nan")
+
+    means = np.array([[mean(method, name) for name in sets] for method in VARIANTS])
+    known = ~np.isnan(means).any(axis=0)
+    means, names = means[:, known], [name for name, is_known in zip(sets, known, strict=True) if is_known]
+    others = (means.sum(axis=1, keepdims=True) - means) / max(len(names) - 1, 1)
+    chosen = others.argmax(axis=0)
+    print("\nleave one set out: " + ", ".join(f"{n} {VARIANTS[c]}" for n, c in zip(names, chosen, strict=True)))
+    found = means[chosen, np.arange(len(names))].mean()
+    print(f"mean of these {found:.1f}, of the default on the same runs {means[0].mean():.1f}")
+
+
+def read_table() -> Table:
+    table: Table = defaultdict(lambda: defaultdict(dict))
     for row in rows():
         table[row["method"]][row["set"]][row["rate"], row["mask"]] = float(row["accuracy"])
+    return table
+
+
+SHOWN = {
+    "default": "**default**",
+    "before": "before",
+    "learned_alone": "learned alone",
+    "late_alone": "late graph alone",
+    "completed_alone": "completed graph alone",
+    "nemo": "NEMO",
+    "local_scaling_10": "10 neighbours",
+    "knn_impute_kmeans": "kNN-impute, k-means",
+}
+"""Columns of the README's table."""
+
+
+def print_markdown() -> None:
+    """The table of the README: means over the runs that all of its methods made."""
+    table = read_table()
+    print("| shuffled; runs | " + " | ".join(SHOWN.values()) + " |\n" + "| --- " * (len(SHOWN) + 1) + "|")
+    means = []
+    for name in table["default"]:
+        common = set.intersection(*(set(table[method][name]) for method in SHOWN))
+        if common:
+            means.append([np.mean([table[method][name][key] for key in common]) for method in SHOWN])
+            print(f"| {name}; {len(common)} | " + " | ".join(f"{x:.1f}" for x in means[-1]) + " |")
+    print("| mean of the sets | " + " | ".join(f"{x:.1f}" for x in np.mean(means, axis=0)) + " |")
+
+
+def print_table() -> None:
+    table = read_table()
     sets = list(table["default"])
     print(f"{'accuracy %, shuffled':<20}" + "".join(f"{name[:9]:>10}" for name in sets) + "   mean   default above it")
     for method in METHODS:
@@ -185,6 +241,7 @@ def print_table() -> None:
             mean = np.nanmean(cells)
             ends = f"{mean:7.1f}   {interval(differences)} ({len(differences)} sets)"
             print(f"{method:<20}" + "".join(f"{x:10.1f}" for x in cells) + ends)
+    print_left_out(table, sets)
     print("\ndefault above, on each set (95 % intervals over its runs)")
     for method in ("before", "fast", "late_alone", "completed_alone", "local_scaling_10", "nemo"):
         cells = []
@@ -202,7 +259,11 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=RATES)
     parser.add_argument("--masks", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--markdown", action="store_true", help="run nothing; print the README's table")
     arguments = parser.parse_args()
+    if arguments.markdown:
+        print_markdown()
+        return
     os.environ["JPLTD_DATA"] = str(arguments.data)
     done = {(row["set"], row["rate"], row["mask"], row["method"]) for row in rows()}
     for seed in range(arguments.masks):

@@ -12,6 +12,7 @@ import csv
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 from default_study import METHODS, Case
@@ -21,6 +22,7 @@ import jpltd_jax as jj
 from jpltd_jax.views import read_views
 
 STORE = Path(__file__).with_suffix(".csv")
+SEEDS = 5
 VIEWS = {
     "brca": ("mrna", "mirna", "protein"),
     "acc": ("RNASeq2GeneNorm", "miRNASeqGene", "RPPAArray", "gistict", "Mutations"),
@@ -58,24 +60,22 @@ def cases(folder: Path, name: str, seed: int) -> list[tuple[str, Case, np.ndarra
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    table: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for name in VIEWS:
-        for seed in range(5):
-            for truth, case, known in cases(folder, name, seed):
-                for method in SHOWN:
-                    labels = METHODS[method](case)[0][known]
-                    scores = (
-                        adjusted_rand_score(case.labels[known], labels),
-                        float(jj.metrics.accuracy(case.labels[known], labels)),
-                    )
-                    table.setdefault((truth, method), []).append(scores)
     with STORE.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["truth", "method", "ari", "accuracy"])
-        for (truth, method), scores in table.items():
-            ari, accuracy = np.mean(scores, axis=0)
-            writer.writerow([truth, method, f"{ari:.3f}", f"{100 * accuracy:.1f}"])
-            print(f"{truth:<16}{method:<20} ARI {ari:.2f}  accuracy {100 * accuracy:.1f} %", flush=True)
+        for name in VIEWS:
+            for runs in zip(*(cases(folder, name, seed) for seed in range(SEEDS)), strict=True):
+                for method in SHOWN:
+                    scores = []
+                    for _, case, known in runs:
+                        labels, classes = METHODS[method](case)[0][known], case.labels[known]
+                        scores.append((adjusted_rand_score(classes, labels), jj.metrics.accuracy(classes, labels)))
+                    ari, accuracy = np.mean(np.asarray(scores, float), axis=0)
+                    truth = runs[0][0]
+                    writer.writerow([truth, method, f"{ari:.3f}", f"{100 * accuracy:.1f}"])
+                    file.flush()
+                    print(f"{truth:<16}{method:<20} ARI {ari:.2f}  accuracy {100 * accuracy:.1f} %", flush=True)
+                jax.clear_caches()
 
 
 if __name__ == "__main__":

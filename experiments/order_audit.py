@@ -8,22 +8,56 @@ double. The file is sorted by class: its order is the sorted one. Writes order_a
 figures/order_audit.png.
 """
 
+import csv
 from dataclasses import replace
+from typing import Any
 
 import jax
 from figures import data_directory, panels, save
-from protocol import HERE, load_case
+from protocol import HERE, Case, load_case
 from table2_baselines import COMPARED, printed
 from tables import markdown, write_csv
 
 import jpltd_jax as jj
+from jpltd_jax.audit import OrderAudit
 from jpltd_jax.plotting import plot_order_audit
+
+
+def audited(name: str, case: Case, method: Any) -> tuple[OrderAudit, dict[str, Any]]:
+    """The audit of a method, and its row in the table."""
+    views = [x.astype(float) for x in case.views]
+    audit = jj.audit_order(views, case.mask, case.labels, method=method, n_orders=2, n_seeds=2)
+    print(f"{name}\n{audit.summary()}", flush=True)
+    return audit, {
+        "method": name,
+        "accuracy, file order": 100 * audit.file,
+        "accuracy, shuffled": 100 * float(audit.shuffled.mean()),
+        "agreement after a shuffle": audit.agreement,
+        "agreement with another seed": audit.repeat_agreement,
+        "depends on the order": "yes" if audit.depends_on_order else "no",
+    }
+
+
+def write_page() -> None:
+    """The rows of this script and of order_audit_imml.py."""
+    rows = []
+    for name in ("order_audit.csv", "order_audit_imml.csv"):
+        if (HERE / name).exists():
+            with (HERE / name).open(newline="") as file:
+                rows += list(csv.reader(file))[bool(rows) :]
+    lines = [[name, *(f"{float(x):.2f}" for x in numbers), verdict] for name, *numbers, verdict in rows[1:]]
+    (HERE / "order_audit.md").write_text(
+        "# Which methods depend on the order of the samples\n\nMSRC-v1, rate 0.5, one mask, default parameters; "
+        "accuracy in %, agreement as adjusted Rand index. `python experiments/order_audit.py DATA`, and for the "
+        "methods of iMML, which run as programs of their own, `python experiments/order_audit_imml.py DATA`.\n\n"
+        + markdown(rows[0], lines)
+    )
 
 
 def main() -> None:
     data_directory(__doc__)
     case = load_case("msrcv1", 0.5, "file")
-    views, c = [x.astype(float) for x in case.views], case.n_clusters
+    c = case.n_clusters
     methods = {
         "JPLTD": jj.JPLTD(c, lam=2.0, config=replace(jj.PUBLISHED, latent_dim=40)),
         "JPLTD, order-free": jj.JPLTD(c),
@@ -32,25 +66,10 @@ def main() -> None:
     audits, rows = {}, []
     for name, method in methods.items():
         with jax.enable_x64(isinstance(method, jj.Clusterer)):
-            audit = jj.audit_order(views, case.mask, case.labels, method=method, n_orders=2, n_seeds=2)
-        print(f"{name}\n{audit.summary()}", flush=True)
-        audits[name] = audit
-        rows.append(
-            {
-                "method": name,
-                "accuracy, file order": 100 * audit.file,
-                "accuracy, shuffled": 100 * float(audit.shuffled.mean()),
-                "agreement after a shuffle": audit.agreement,
-                "agreement with another seed": audit.repeat_agreement,
-                "depends on the order": "yes" if audit.depends_on_order else "no",
-            }
-        )
+            audits[name], row = audited(name, case, method)
+        rows.append(row)
     write_csv(HERE / "order_audit.csv", rows)
-    lines = [[f"{x:.2f}" if isinstance(x, float) else x for x in row.values()] for row in rows]
-    (HERE / "order_audit.md").write_text(
-        "# Which methods depend on the order of the samples\n\nMSRC-v1, rate 0.5, one mask, default parameters; "
-        "accuracy in %, agreement as adjusted Rand index.\n\n" + markdown(list(rows[0]), lines)
-    )
+    write_page()
     figure, axes = panels(1, 1, 4.5)
     figure.set_size_inches(9, 4)
     plot_order_audit(audits, ax=axes[0, 0])

@@ -5,7 +5,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ PIECE = 1 << 24
 """Bytes to read at once."""
 
 
-def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(member)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import signal
 import sys
 import threading
@@ -12,7 +13,16 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-__all__ = ["deferred_interrupt", "fingerprint", "progress_line"]
+__all__ = ["deferred_interrupt", "fingerprint", "keep_programs", "progress_line"]
+
+
+def keep_programs(folder: str | os.PathLike[str]) -> None:
+    """Keep compiled programs in a folder, for the next process; to be called before anything is compiled.
+
+    JAX's own setting ``JAX_COMPILATION_CACHE_DIR``, which keeps only what took a second to compile unless told to.
+    """
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 @contextlib.contextmanager
@@ -66,7 +76,6 @@ def fingerprint(tree: object) -> str:
     Examples
     --------
     >>> import numpy as np
-    from tqdm.auto import tqdm
     >>> from jpltd_jax._host import fingerprint
     >>> [fingerprint([np.zeros(2)]) == fingerprint([other]) for other in (np.zeros(2), np.ones(2))]
     [True, False]

@@ -4,8 +4,18 @@ Benchmark files are sorted by class. A method that looks at the sample index, as
 it, can read the classes off the order; on data whose classes nobody knows it cannot.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import contextlib
+import csv
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import ArrayLike
@@ -16,7 +26,7 @@ from jpltd_jax._types import check_count
 from jpltd_jax.metrics import accuracy
 from jpltd_jax.views import ViewsLike, classes_of, read_views_to_learn_from, read_with_hidden
 
-__all__ = ["LeakAudit", "OrderAudit", "as_method", "audit_leak", "audit_order"]
+__all__ = ["Command", "LeakAudit", "OrderAudit", "as_method", "audit_leak", "audit_order", "from_command"]
 
 Method = Callable[[list[np.ndarray], np.ndarray, int], ArrayLike]
 """(views, mask, seed) -> labels."""
@@ -61,11 +71,118 @@ class OrderAudit(NamedTuple):
         return "\n".join(lines)
 
 
+LAST_LINES = 5
+"""Of what a program says before it fails, that are shown."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """An external program as a function (views, mask, seed) -> labels; from :func:`from_command`."""
+
+    words: tuple[str, ...]
+    timeout: float | None
+
+    def __call__(self, views: Sequence[np.ndarray], mask: np.ndarray, seed: int) -> np.ndarray:
+        """Write the views as they are, with mask and seed; run the program; read the labels."""
+        with tempfile.TemporaryDirectory(prefix="jpltd-") as folder:
+            given, made = Path(folder, "input.npz"), Path(folder, "output.csv")
+            arrays: dict[str, Any] = {f"view{v}": x for v, x in enumerate(views)}
+            np.savez(given, mask=mask, seed=np.asarray(seed), **arrays)
+            self._start([word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.words])
+            if not made.is_file():
+                raise ValueError(f"{self.words[0]} ended without an error, but wrote no {{output}}")
+            return self._labels(made.read_text(encoding="utf-8-sig", errors="replace"), len(mask))
+
+    def _start(self, words: list[str]) -> None:
+        """Run to the end. If it is stopped, so are the programs that it started."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+            try:
+                code = process.wait(self.timeout)
+            except BaseException as error:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise TimeoutError(f"{self.words[0]} was stopped after {self.timeout:g} seconds") from None
+                raise
+            if code:
+                said = f"{_end_of(out)}\n{_end_of(err)}".strip()
+                last = " | ".join(line.strip() for line in said.splitlines()[-LAST_LINES:])
+                raise ValueError(f"{self.words[0]} ended with exit code {code}: {last or 'it said nothing'}")
+
+    def _labels(self, text: str, n: int) -> np.ndarray:
+        """0..c-1 from one column of labels, with or without a header."""
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+        for number, row in enumerate(rows, 1):
+            if len(row) != 1:
+                raise ValueError(f"{self.words[0]} wrote {len(row)} values in row {number}; expected one label per row")
+        cells = [row[0].strip() for row in rows]
+        if len(cells) == n + 1 or (cells and not _is_number(cells[0]) and all(map(_is_number, cells[1:]))):
+            del cells[0]
+        if len(cells) != n:
+            raise ValueError(f"{self.words[0]} wrote {len(cells)} labels for {n} samples")
+        for sample, cell in enumerate(cells):
+            if cell.lower() in ("", "na", "nan"):
+                raise ValueError(f"{self.words[0]} wrote no label for sample {sample}, but {cell!r}")
+        return np.unique(cells, return_inverse=True)[1]
+
+
+def _end_of(file: IO[bytes]) -> str:
+    file.seek(max(file.seek(0, os.SEEK_END) - 4000, 0))
+    return file.read().decode(errors="replace")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def from_command(command: str, *, timeout: float | None = None) -> Command:
+    """An external program as a method to audit.
+
+    Parameters
+    ----------
+    command
+        The program and its arguments; no shell reads it. ``{input}`` stands for an .npz file with ``view0``,
+        ``view1``, ... (samples as rows), ``mask`` (samples, views; True where observed) and ``seed``. ``{output}``
+        stands for the .csv file that the program must write: one label per row, with or without a header.
+        :func:`audit_order` gives rows of NaN for what is missing. :func:`audit_leak` gives rows of numbers there,
+        which the program must not look at: it has to go by the mask.
+    timeout
+        Seconds after which a run is stopped, with an error. None: never.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from jpltd_jax.audit import audit_order, from_command
+    >>> script = 'n=0; while [ $n -lt 40 ]; do echo $((n / 20)); n=$((n + 1)); done > "$1"'
+    >>> by_position = from_command(f"sh -c '{script}' {{input}} {{output}}", timeout=60.0)
+    >>> views = [np.random.default_rng(0).normal(size=(40, 3))]
+    >>> audit_order(views, method=by_position).depends_on_order
+    True
+    """
+    words = shlex.split(command)
+    for place in ("{input}", "{output}"):
+        if not any(place in word for word in words):
+            raise ValueError(f"the command must hold {place}, where the name of the {place[1:-1]} file goes: {command}")
+    if shutil.which(words[0]) is None:
+        raise FileNotFoundError(f"there is no program {words[0]}, or it may not be run")
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout must be more than 0 seconds, got {timeout}")
+    return Command(tuple(words), timeout)
+
+
 def as_method(method: Any) -> Method:
     """A callable as it is; a scikit-learn style clusterer as: clone, set its ``random_state``, ``fit_predict``.
 
-    The clusterer gets the list of views with rows of NaN for what is missing.
+    The clusterer gets the list of views with rows of NaN for what is missing, and so does a :class:`Command`.
     """
+    if isinstance(method, Command):
+        return lambda views, mask, seed: method(_with_nan(views, mask), mask, seed)
     if not hasattr(method, "fit_predict"):
         if not callable(method):
             raise TypeError(
@@ -78,9 +195,13 @@ def as_method(method: Any) -> Method:
         fresh = clone(method)
         if "random_state" in fresh.get_params():
             fresh.set_params(random_state=seed)
-        return fresh.fit_predict([np.where(mask[:, [v]], x, np.nan) for v, x in enumerate(views)])
+        return fresh.fit_predict(_with_nan(views, mask))
 
     return run
+
+
+def _with_nan(views: Sequence[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
+    return [np.where(mask[:, [v]], x, np.nan) for v, x in enumerate(views)]
 
 
 def audit_order(
@@ -103,7 +224,8 @@ def audit_order(
         Classes, for the accuracies and the sorted order; the verdict does not need them. If the views have sample ids,
         a Series is matched by its index; all else goes in the order in which the ids first appear.
     method
-        A function (views, mask, seed) -> labels, or an estimator with ``fit_predict``.
+        A function (views, mask, seed) -> labels; an estimator with ``fit_predict``; or a program, by
+        :func:`from_command`.
     n_orders
         Number of random orders.
     n_seeds
@@ -201,8 +323,9 @@ def audit_leak(
     mask
         (n, m) bool, True where observed.
     method
-        A function (views, mask, seed) -> labels. It is given the values under the mask and must not look at them. An
-        estimator that takes rows of NaN never gets these values, so there is nothing to audit.
+        A function (views, mask, seed) -> labels, or a program by :func:`from_command`. It is given the values under
+        the mask and must not look at them. An estimator
+        that takes rows of NaN never gets these values, so there is nothing to audit.
     n_draws
         Number of draws of noise.
     seed

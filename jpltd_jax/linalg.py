@@ -378,11 +378,17 @@ def _by_halley(x: Float[Array, "*batch k d"], grams: Float[Array, "*batch k k"])
     Schulz: products and k x k Cholesky factors (Nakatsukasa, Bai, Gygi, SIAM J. Matrix Anal. Appl. 31, 2010).
     """
     eye = jnp.eye(x.shape[-2], dtype=x.dtype)
-    for a, b, c in _HALLEY_WEIGHTS:
+
+    def closer(pair: tuple[Array, Array], weights: Array) -> tuple[tuple[Array, Array], None]:
+        x, grams = pair
+        kept, added, c = weights
         factor = inverse_cholesky(eye + c * grams)
         inverse = _product(jnp.swapaxes(factor, -1, -2), factor)
-        x = b / c * x + (a - b / c) * _product(inverse, x)
-        grams = _row_products(x)
+        x = kept * x + added * _product(inverse, x)
+        return (x, _row_products(x)), None
+
+    weights = jnp.array([(b / c, a - b / c, c) for a, b, c in _HALLEY_WEIGHTS], x.dtype)
+    (x, grams), _ = jax.lax.scan(closer, (x, grams), weights)
     return x - _product(grams - eye, x) / 2
 
 

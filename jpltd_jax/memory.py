@@ -18,6 +18,18 @@ EXACT = 3000
 ANCHORS = 500
 """Anchors of a fit of more samples unless it is told how many."""
 
+PROGRAMS = 200 * 2**20
+"""Bytes of compiled programs and of compiling them."""
+
+OF_TENSORS = 8
+"""Arrays (m, n, a) that an iteration holds at its peak, beside those made before it: the state has four."""
+
+OF_MATRICES = 2
+"""Arrays (n, a) beside the graphs."""
+
+OF_LATENT = 4
+"""Arrays of the projected samples and of the projections: M, E, J1, W and their targets."""
+
 LEAST = 2 * ANCHORS
 """Fewest samples that a fit is made on instead of all of them."""
 
@@ -60,9 +72,9 @@ def predicted_memory(
 ) -> int:
     """Bytes that a fit of JPLTD takes at its peak, beyond what the process had and the views themselves.
 
-    The iteration holds the tensors G, B, P, J2 and the views' graphs, (m, n, a) each, and half as much again while it
-    computes; the graphs that are added, (n, a) each; the views in several forms. Measured with
-    ``experiments/benchmarks/memory.py``, see :doc:`/limits`.
+    The iteration holds the tensors G, B, P, J2 and the views' graphs, (m, n, a) each, and as much again while it
+    computes; the graphs that are added, (n, a) each; the views in several forms. Within a quarter of what
+    ``experiments/benchmarks/memory.py`` measures, see :doc:`/limits`.
 
     Parameters
     ----------
@@ -93,12 +105,7 @@ def predicted_memory(
     preparation = 0 if config.transform != "graph" else 5 * m * m * 10 * compared * 4 + 24 * compared**2
     features = 8 * n * sum(dimensions) + (8 + number) * m * width * n
     need = max(number * (tensors + latent + basis + m * width * n) + 8 * n * sum(dimensions), preparation + features)
-    return int(need)
-
-
-OF_TENSORS = 6.5
-OF_MATRICES = 2
-OF_LATENT = 4
+    return int(need) + PROGRAMS
 
 
 def plan_fit(n: int, dimensions: Sequence[int], config: Config = ORDER_FREE, free: int | None = None) -> Plan:

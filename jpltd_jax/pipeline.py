@@ -323,6 +323,7 @@ def assign(model: Model, samples: Problem) -> Int[Array, " q"]:
     return nearest_center(place(model, samples), model.centers)
 
 
+@jax.jit
 def margins(embedding: Float[Array, "n d"], centers: Float[Array, "c d"]) -> Float[Array, " n"]:
     """1 - d1 / d2 with the distances of each sample to its nearest and second nearest centre; 1 with one centre.
 

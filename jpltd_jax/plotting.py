@@ -8,7 +8,7 @@ import numpy as np
 
 from jpltd_jax.audit import OrderAudit
 from jpltd_jax.selection import NumbersOfClusters
-from jpltd_jax.sweeps.store import USABLE, SweepResult
+from jpltd_jax.sweeps.store import JUDGED, USABLE, SweepResult
 from jpltd_jax.views import checked_mask
 
 __all__ = [
@@ -208,7 +208,7 @@ def plot_sweep(
     across, down = (np.unique([row[name] for row in result.rows]) for name in (x, y))
     cells: dict[tuple[int, int], list[float]] = {}
     for row in result.rows:
-        if row["status"] in USABLE:
+        if row["status"] in USABLE and not np.isnan(row[metric]):
             at = int(np.searchsorted(down, row[y])), int(np.searchsorted(across, row[x]))
             cells.setdefault(at, []).append(100 * row[metric])
     values = np.full((len(down), len(across)), np.nan)
@@ -236,7 +236,7 @@ def plot_sweep(
     ax.set_ylabel(y)
     most = max(map(len, cells.values()), default=1)
     means, crosses = f", mean of {most}" if most > 1 else "", ", × none usable" if len(cells) < values.size else ""
-    ax.set_title(f"{metric} (%){means}{crosses}")
+    ax.set_title(f"{metric} ({'× 100' if metric in JUDGED else '%'}){means}{crosses}")
     return ax
 
 

@@ -46,8 +46,11 @@ ROUNDS = 5
 MOST_COMPARED = 3000
 """Samples, a fixed random part of more, on which :func:`prepare_views` compares the scalings."""
 
-NARROW = 64
-"""Views are padded to this many features or a power of two, so that they share compiled programs."""
+NEIGHBORS = 10
+"""Neighbours of each sample that are compared."""
+
+ALIKE = 4
+"""Views are padded to a power of two features, at least this part of the widest view: so they share a program."""
 
 
 def _unit(x: Float[Real, "n d"]) -> Float[Real, "n d"]:
@@ -183,9 +186,17 @@ def _in_common(a: Int[Array, "n k"], b: Int[Array, "n k"]) -> Int[Array, " n"]:
     return jnp.sum(jnp.any(a[:, :, None] == b[:, None, :], axis=2) & (a >= 0), axis=1)
 
 
-@jax.jit
-def _compared(lists: Int[Array, "m p m n k"], usable: Bool[Array, "m p"], together: Bool[Array, "m m n"]) -> Agreement:
+class _Lists(NamedTuple):
+    """Neighbour lists of all views under all preparations."""
+
+    lists: tuple[Int[Array, "p m n k"], ...]
+    usable: tuple[Bool[Array, " p"], ...]
+    together: Bool[Real, "m m n"]
+
+
+def _compared(made: _Lists) -> Agreement:
     """The agreement of every two views from their neighbour lists."""
+    lists, usable, together = jnp.stack(made.lists), jnp.stack(made.usable), made.together
     m, _, _, _, k = lists.shape
 
     def compare(pair: tuple[Array, Array]) -> Agreement:
@@ -207,10 +218,23 @@ def _compared(lists: Int[Array, "m p m n k"], usable: Bool[Array, "m p"], togeth
     return jax.tree.map(lambda x: jnp.swapaxes(x.reshape(m, m, *x.shape[1:]), 1, 2), made)
 
 
+_agreement = jax.jit(_compared)
+
+
+def _all_lists(
+    views: Sequence[Float[Real, "n _d"]], mask: Bool[Real, "n m"], n_neighbors: int, widths: Sequence[int] | None
+) -> _Lists:
+    k = min(n_neighbors, mask.shape[0] - 1)
+    together = mask.T[:, None, :] & mask.T[None, :, :]
+    sizes = [x.shape[1] for x in views] if widths is None else widths
+    made = [_lists_of_view(x, sizes[v], mask[:, v], together[v], k) for v, x in enumerate(views)]
+    return _Lists(tuple(lists for lists, _ in made), tuple(usable for _, usable in made), together)
+
+
 def agreements(
     views: Sequence[Float[Real, "n _d"]],
     mask: Bool[Real, "n m"],
-    n_neighbors: int = 10,
+    n_neighbors: int = NEIGHBORS,
     widths: Sequence[int] | None = None,
 ) -> Agreement:
     """Lift log(sum_i s_i / sum_i of what chance gives), s_i the neighbours of sample i that two views share.
@@ -244,12 +268,7 @@ def agreements(
     >>> table.lift.shape, bool(jnp.allclose(table.lift[0, 0, 1, 0], jnp.log(11 / 2)))
     ((2, 5, 2, 5), True)
     """
-    k = min(n_neighbors, mask.shape[0] - 1)
-    together = mask.T[:, None, :] & mask.T[None, :, :]
-    sizes = [x.shape[1] for x in views] if widths is None else widths
-    made = [_lists_of_view(x, sizes[v], mask[:, v], together[v], k) for v, x in enumerate(views)]
-    lists, usable = (jnp.stack([one[i] for one in made]) for i in range(2))
-    return _compared(lists, usable, together)
+    return _agreement(_all_lists(views, mask, n_neighbors, widths))
 
 
 @jax.jit
@@ -284,20 +303,26 @@ def choose(table: Agreement) -> Int[Array, " m"]:
     return jax.lax.fori_loop(0, ROUNDS * m, visit, jnp.zeros(m, jnp.int32))
 
 
+@jax.jit
+def _choice(made: _Lists) -> Int[Array, " m"]:
+    return choose(_compared(made))
+
+
 def _chosen(views: Views) -> list[Name]:
     """The names of the preparations that agree best, on a fixed random part of more than 3000 samples."""
     n = len(views.mask)
     part = np.arange(n)
     if n > MOST_COMPARED:
         part = np.sort(np.random.default_rng(0).choice(n, MOST_COMPARED, replace=False))
-    mask = views.mask[part]
     widths = [x.shape[1] for x in views.matrices]
+    least = max(widths) // ALIKE
     padded = [
-        np.pad(np.asarray(x[part], np.float64), ((0, 0), (0, max(NARROW, 1 << (d - 1).bit_length()) - d)))
+        np.pad(np.asarray(x[part], np.float64), ((0, 0), (0, (1 << (max(d, least) - 1).bit_length()) - d)))
         for x, d in zip(views.matrices, widths, strict=True)
     ]
     with jax.enable_x64(True):
-        return [PREPARATIONS[int(p)] for p in choose(agreements(padded, mask, widths=widths))]
+        chosen = _choice(_all_lists(padded, views.mask[part], NEIGHBORS, widths))
+        return [PREPARATIONS[int(p)] for p in np.asarray(chosen)]
 
 
 def prepare_views(

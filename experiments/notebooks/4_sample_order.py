@@ -64,7 +64,8 @@ ax = plotting.plot_order_audit({"published": published, "default": default, "imp
 
 # %% [markdown]
 # Without classes leave them out: the verdict needs none. On the command line:
-# `jpltd audit-order my.npz --n-clusters 5 --preset published --out audit.png`.
+# `jpltd audit-order my.npz --n-clusters 5 --preset published --out audit.png`. A method in MATLAB or R is audited as
+# a program, with `--command`, or in Python with `jpltd_jax.audit.from_command`.
 #
 # What a dependence means: accuracies measured on class-sorted files do not carry over to your data. Shuffle before you
 # compare methods.

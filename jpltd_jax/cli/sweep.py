@@ -1,8 +1,9 @@
 """``jpltd sweep``."""
 
 import argparse
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jpltd_jax.cli.inputs import FILE_FORMATS, Input, all_classes, n_clusters_of, paths_of, read, wants_progress
 from jpltd_jax.cli.options import (
@@ -18,6 +19,9 @@ from jpltd_jax.cli.options import (
 )
 from jpltd_jax.cli.outputs import Interrupted, Output, UserError, aside, check_outputs, output
 from jpltd_jax.cli.reports import add_report, report_output, write_report
+
+if TYPE_CHECKING:
+    from jpltd_jax.sweeps import SweepResult
 
 __all__ = ["add", "run"]
 
@@ -96,11 +100,22 @@ def _sweep(arguments: argparse.Namespace, data: Input, out: Output, store: Path,
         raise Interrupted(_how_to_go_on(arguments, store, result.total))
     unusable = sum(row["status"] not in USABLE for row in result.rows)
     print(f"{result.total} configurations, {unusable} empty or not finite")
-    if data.labels is not None and unusable < len(result.rows):
-        best = result.best("accuracy")
-        where = f"lam={best['lam']:g} theta={best['theta']:g} latent_dim={best['latent_dim']}"
-        print(f"best accuracy {100 * best['accuracy']:.1f} % at {where} (chosen by the labels)")
+    if unusable < result.total:
+        _print_best(result, by_labels=data.labels is not None)
     print(f"table: {out}\nrows with labels: {store}")
+
+
+def _print_best(result: "SweepResult", by_labels: bool) -> None:
+    """The best configuration, by the labels if there are any."""
+    if not by_labels and all(math.isnan(row["score"]) for row in result.rows):
+        print("no best configuration: without labels the published method has nothing to rank by")
+        return
+    best = result.best("accuracy" if by_labels else "score")
+    where = f"lam={best['lam']:g} theta={best['theta']:g} latent_dim={best['latent_dim']}"
+    if by_labels:
+        print(f"best accuracy {100 * best['accuracy']:.1f} % at {where} (chosen by the labels)")
+    else:
+        print(f"best score {best['score']:.3f} at {where} (no labels needed)")
 
 
 def _how_to_go_on(arguments: argparse.Namespace, store: Path, total: int) -> str:

@@ -143,17 +143,17 @@ def sweep_report(
     for name in drawn:
         if name not in every:
             raise ValueError(f"the grid has no parameter {name!r}; it has {', '.join(every)}")
-    metric = next((name for name in RANKED if result.rows and name in result.rows[0]), None)
     usable = [row for row in result.rows if row["status"] in USABLE]
-    if metric is not None:
-        usable = [row for row in usable if not math.isnan(row[metric])]
+    ranked = {name: [row for row in usable if not math.isnan(row.get(name, math.nan))] for name in RANKED}
+    metric = next((name for name, rows in ranked.items() if rows), None)
+    usable = usable if metric is None else ranked[metric]
     statuses = [row["status"] for row in result.rows]
     numbers = {
         "done": f"{len(statuses):,} of {result.total:,}",
         "empty": f"{statuses.count(Status.EMPTY.name):,}",
         "not finite": f"{statuses.count(Status.NONFINITE.name):,}",
     }
-    if metric is not None and usable:
+    if metric is not None:
         numbers[f"best {metric}"] = _written(metric, max(row[metric] for row in usable))
     remarks = []
     if len(result.rows) < result.total:
@@ -173,9 +173,9 @@ def sweep_report(
             tag("p", None, f"The same everywhere: {', '.join(fixed)}.") if fixed else [],
         ),
     ]
-    if metric is None:
+    if metric is None and usable:
         content.append(tag("p", None, "Without accuracies or scores the configurations are not ranked."))
-    elif usable:
+    elif metric is not None:
         content.append(_best(usable, varying, metric))
         if max((len(every[name]) for name in drawn), default=0) > MOST_VALUES:
             content.append(tag("p", None, f"There is no map: a parameter has more than {MOST_VALUES} values."))

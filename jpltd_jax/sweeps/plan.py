@@ -77,6 +77,8 @@ class Outcome(NamedTuple):
     """What comes of one solve."""
 
     labels: Int[Array, "seeds n"]
+    judged: Float[Array, "seeds 2"] | None
+    """Modularity and score of each partition; None for a method that does not judge."""
     code: Int[Array, ""]
     n_iter: Int[Array, ""]
     watched: Any
@@ -89,10 +91,18 @@ def _run_one(task: Task, data: Any, hyper: Any, carry: Carry, sizes: dict[str, A
     method, data = task.method, resized(task.method, data, sizes)
     end = advance(method, data, hyper, carry, jnp.asarray(task.max_iter, jnp.int32))
     solution = finish(method, data, end, task.max_iter)
-    labels = jax.vmap(lambda key: label(key, method, data, solution, task.n_clusters).labels)(keys)
+
+    def of_seed(key: Key) -> tuple[Array, Array | None]:
+        found = label(key, method, data, solution, task.n_clusters)
+        if found.candidates is None:
+            return found.labels, None
+        quality = found.candidates.best()
+        return found.labels, jnp.stack([quality.modularity, quality.score])
+
+    labels, judged = jax.vmap(of_seed)(keys)
     watched = jax.tree.map(lambda record: record[solution.n_iter - 1], solution.history)
     objective = None if method.objective is None else method.objective(data, hyper, solution.state)
-    return Outcome(labels, solution.code, solution.n_iter, watched, objective)
+    return Outcome(labels, judged, solution.code, solution.n_iter, watched, objective)
 
 
 @functools.lru_cache(maxsize=8)

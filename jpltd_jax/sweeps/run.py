@@ -23,7 +23,7 @@ from jpltd_jax.loop import Carry, Status, as_dtype, check_hyper, floating_dtype,
 from jpltd_jax.problem import Problem
 from jpltd_jax.sweeps.grid import Grid
 from jpltd_jax.sweeps.plan import Outcome, Run, Task, available_memory, plan
-from jpltd_jax.sweeps.store import USABLE, Row, SweepResult, append_rows, decode, encode, open_store
+from jpltd_jax.sweeps.store import JUDGED, USABLE, Row, SweepResult, append_rows, decode, encode, open_store
 from jpltd_jax.sweeps.trunk import Solve, leaves
 
 __all__ = ["sweep"]
@@ -104,13 +104,18 @@ class _Work(NamedTuple):
             yield [s for _, s in batch], [jax.tree.map(lambda x, i=i: x[i], found) for i in range(len(batch))]
 
 
-def _row(outcome: Outcome, labels: np.ndarray, classes: np.ndarray | None, n_clusters: int) -> Row:
-    """Status, what was watched, the objective and, with classes, the scores."""
+def _row(outcome: Outcome, seed: int, classes: np.ndarray | None, n_clusters: int) -> Row:
+    """Status, what was watched, the objective, what the views say of the partition and, with classes, the scores."""
+    labels = outcome.labels[seed]
     status = Status(int(outcome.code)).name
     watched = outcome.watched._asdict() if hasattr(outcome.watched, "_asdict") else {"watched": outcome.watched}
     row = {"status": status, "n_iter": int(outcome.n_iter)} | {name: x.item() for name, x in watched.items()}
     if outcome.objective is not None:
         row["objective"] = outcome.objective.item()
+    judged = [math.nan] * len(JUDGED)
+    if outcome.judged is not None and status in USABLE:
+        judged = outcome.judged[seed].tolist()
+    row |= dict(zip(JUDGED, judged, strict=True))
     if classes is not None:
         values = metrics.scores(classes, labels, n_labels=max(n_clusters, int(classes.max()) + 1))
         row |= {name: float(x) if status in USABLE else math.nan for name, x in values._asdict().items()}
@@ -200,7 +205,7 @@ def sweep(
         (number, n, m): what else to hide; the axis ``"mask"`` of the grid says which one a configuration has.
     store
         File of JSON Lines to which rows are appended as they finish. Rows that it holds are not computed again; a store
-        of another problem or of other options is refused.
+        of another problem or of other options is refused, and so is one whose rows lack a column of this version.
     run
         Devices, memory, progress.
 
@@ -231,6 +236,8 @@ def sweep(
     >>> [row["status"] for row in result.rows]
     ['MAX_ITER', 'MAX_ITER', 'EMPTY']
     >>> result.best("nmi")["nmi"]
+    1.0
+    >>> result.best("score")["nmi"]  # chosen without labels
     1.0
     """
     if not isinstance(problem, Problem):
@@ -268,17 +275,18 @@ def sweep(
             elapsed, clock = time.perf_counter() - clock, time.perf_counter()
             finished = {}
             for solve, outcome in zip(batch, outcomes, strict=True):
-                for i, labels in zip(solve.rows, outcome.labels, strict=False):
-                    finished[i] = parameters[i] | _row(outcome, labels, classes, n_clusters) | versions
-                    finished[i] |= {"labels": labels.tolist(), "fingerprint": identity}
+                for seed, i in enumerate(solve.rows):
+                    finished[i] = parameters[i] | _row(outcome, seed, classes, n_clusters) | versions
+                    finished[i] |= {"labels": outcome.labels[seed].tolist(), "fingerprint": identity}
             for row in finished.values():
                 row["seconds"] = elapsed / len(finished)
             if file is not None:
                 append_rows(file, finished.values())
             rows |= finished
             if show is not None:
-                accuracies = [row["accuracy"] for row in rows.values() if not math.isnan(row.get("accuracy", math.nan))]
-                show(len(rows) - already, f"best accuracy {max(accuracies):.3f}" if accuracies else "")
+                metric = "score" if classes is None else "accuracy"
+                values = [row[metric] for row in rows.values() if not math.isnan(row[metric])]
+                show(len(rows) - already, f"best {metric} {max(values):.3f}" if values else "")
             if interrupted():
                 break
     return _result(rows, len(mine))

@@ -17,6 +17,7 @@ from jpltd_jax._files import replacing
 from jpltd_jax.loop import Status
 
 __all__ = [
+    "JUDGED",
     "USABLE",
     "Marginal",
     "Row",
@@ -35,6 +36,9 @@ Row = dict[str, Any]
 
 USABLE = (Status.CONVERGED.name, Status.MAX_ITER.name)
 """Statuses of rows that have labels worth scoring."""
+
+JUDGED = ("modularity", "score")
+"""What the views say of a partition, without labels: :class:`jpltd_jax.quality.Quality`."""
 
 
 def _plain(value: Any) -> Any:
@@ -149,6 +153,11 @@ def open_store(
                 raise ValueError(f"{file} holds results of another problem, masks, classes, key or options")
             if not row.keys() >= set(names):
                 raise ValueError(f"{file}, line {number} is not a row of results")
+            if lacking := [name for name in JUDGED if name not in row]:
+                raise ValueError(
+                    f"{file}, line {number} has no {lacking[0]!r}: an earlier version of this package wrote it; give "
+                    "another name, and the rows are computed again"
+                )
             known[encode({name: row[name] for name in names})] = row
     own = _own_file(path, shard)
     cut_partial_row(own)
@@ -204,7 +213,9 @@ class SweepResult(NamedTuple):
     """One row per configuration, in the order of the grid.
 
     A row holds the parameters; ``status`` (name of a :class:`jpltd_jax.Status`) and ``n_iter``; what the stopping rule
-    watched last, and the objective if the method has one; with known classes the scores of :mod:`jpltd_jax.metrics`,
+    watched last, and the objective if the method has one; ``modularity`` and ``score`` of the partition, which need no
+    classes (:class:`jpltd_jax.quality.Quality`), NaN for a method that does not judge partitions, as the published one;
+    with known classes the scores of :mod:`jpltd_jax.metrics`,
     NaN where the affinity is empty or not finite; ``seconds``, the time of its chunk and of the shared iterations
     before it, divided by the number of rows in the chunk; versions; ``labels``.
     """
@@ -244,9 +255,15 @@ class SweepResult(NamedTuple):
         return [row for row in self.rows if row["status"] in USABLE and not math.isnan(row[metric])]
 
     def best(self, metric: str = "accuracy") -> Row:
-        """The row with the largest ``metric``, the first of equals; empty and non-finite ones never."""
+        """The row with the largest ``metric``, the first of equals; empty and non-finite ones never.
+
+        ``"score"`` needs no classes. It compares partitions of the same samples into the same number of clusters, by
+        the same neighbour graphs: not rows with different masks, or with different ``n_neighbors``.
+        """
         usable = self._usable(metric)
         if not usable:
+            if any(row["status"] in USABLE for row in self.rows):
+                raise ValueError(f"no configuration has a {metric!r}: this method does not judge its partitions")
             raise ValueError("no configuration gave a usable affinity")
         return max(usable, key=lambda row: row[metric])
 

@@ -40,7 +40,7 @@ def test_the_prediction_is_above_what_the_compiled_iteration_says_it_needs():
     solve = jax.jit(lambda data, key: run(JPLTD, data, jj.Hyper(), key))
     account = solve.lower(data, jax.random.key(0)).compile().memory_analysis()
     used = account.argument_size_in_bytes + account.output_size_in_bytes + account.temp_size_in_bytes
-    ours = predicted_memory(n, DIMS, None, config)
+    ours = predicted_memory(n, DIMS, None, config) - memory.PROGRAMS
     assert 0.6 * used < ours < 2.5 * used
 
 

@@ -1,5 +1,7 @@
 """Preparation by agreement, against scikit-learn's scalers and lifts that are counted pair by pair."""
 
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,9 @@ from hypothesis import given
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
 
-from jpltd_jax.preparation import PREPARATIONS, Agreement, agreements, choose, fit_preparation
+from jpltd_jax import preparation
+from jpltd_jax.preparation import PREPARATIONS, Agreement, agreements, choose, fit_preparation, prepare_views
+from jpltd_jax.views import read_views
 from tests.strategies import random_incomplete, seeds
 
 N, K = 14, 3
@@ -184,3 +188,26 @@ def test_the_scaling_that_shows_the_groups_is_found():
     clear = rng.normal(size=(3, 5))[y] * 3 + 0.3 * rng.normal(size=(60, 5))
     chosen = choose(agreements([jnp.asarray(noisy), jnp.asarray(clear)], jnp.ones((60, 2), bool)))
     assert PREPARATIONS[int(chosen[0])] in ("standard", "standard_unit")
+
+
+def test_columns_of_zeros_beyond_the_features_do_not_matter():
+    views = [jnp.asarray(counts_of_words(seed, d=8)) for seed in (0, 1)]
+    mask = jnp.ones((N, 2), bool)
+    padded = [jnp.pad(x, ((0, 0), (0, 5))) for x in views]
+    tables = agreements(views, mask, K), agreements(padded, mask, K, widths=[8, 8])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), *tables)
+
+
+def test_of_many_samples_a_fixed_part_is_compared():
+    rng = np.random.default_rng(0)
+    clear = rng.normal(size=(3, 5))[np.arange(60) % 3] * 3 + 0.3 * rng.normal(size=(60, 5))
+    noisy = np.hstack([clear[:, :4] + 0.1, 500 * rng.normal(size=(60, 1))])
+    views = read_views([noisy, clear])
+    with mock.patch.object(preparation, "MOST_COMPARED", 30):
+        prepared, made = prepare_views(views)
+    part = np.sort(np.random.default_rng(0).choice(60, 30, replace=False))
+    chosen = choose(agreements([jnp.asarray(x[part]) for x in views.matrices], jnp.ones((30, 2), bool)))
+    assert [one.name for one in made] == [PREPARATIONS[int(p)] for p in chosen]
+    assert made[0].name != "unit"
+    for x, one, ready in zip(views.matrices, made, prepared.matrices, strict=True):
+        np.testing.assert_allclose(ready, by_scikit_learn(one.name, x), atol=1e-12)

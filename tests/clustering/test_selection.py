@@ -28,6 +28,14 @@ def test_clarity_is_the_eigengap_of_the_normalised_affinity():
     np.testing.assert_allclose(clarity(jnp.asarray(h), 6), values[5], atol=1e-12)
 
 
+def test_clarity_through_anchors_is_the_gap_of_singular_values():
+    z = np.random.default_rng(0).random((9, 5))
+    scaled = z / np.sqrt(np.outer(z.sum(1), z.sum(0)))
+    values = np.linalg.svd(scaled, compute_uv=False)
+    for c in range(1, 5):
+        np.testing.assert_allclose(clarity(jnp.asarray(z), c), values[c - 1] - values[c], atol=1e-9)
+
+
 @pytest.fixture
 def fake(monkeypatch):
     """Put outcomes, a status and the strength of two blocks for each lam, in the place of the pipeline's."""

@@ -209,6 +209,14 @@ def test_choice_covers_separate_groups():
     assert sorted(group[chosen]) == list(range(8))
 
 
+def test_anchors_show_a_view_that_the_fullest_samples_lack():
+    rng = np.random.default_rng(0)
+    mask = np.array([[True, True, False]] * 90 + [[False, False, True]] * 10)
+    anchors = choose_anchors([rng.normal(size=(2, 100)) for _ in range(3)], mask, 20)
+    assert len(np.unique(anchors)) == 20
+    assert mask[anchors].any(axis=0).all()
+
+
 def test_identical_samples_are_still_distinct_anchors():
     with pytest.warns(UserWarning, match="all samples of view 0 are identical"):
         problem = make_problem([np.ones((10, 3))], anchors=4)

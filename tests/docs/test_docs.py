@@ -179,7 +179,8 @@ def test_commands_are_seen():
     seen = commands(ROOT / "README.md")
     assert "jpltd demo" in seen
     assert 'python -m pip install ".[plot]"' in seen
-    assert any(command.startswith("jpltd cluster my.npz") for command in seen)
+    assert any(command.startswith("jpltd cluster rna.csv") for command in seen)
+    assert "jpltd audit-order FILE" in seen
     assert any(command.startswith("jpltd audit-order my.npz") for command in commands(NOTEBOOKS[3]))
 
 

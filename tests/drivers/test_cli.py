@@ -8,7 +8,9 @@ import pytest
 import scipy.io
 
 import jpltd_jax as jj
-from jpltd_jax.cli import main
+from jpltd_jax.cli import UserError, main
+from jpltd_jax.cli.outputs import Output
+from jpltd_jax.cli.reports import write_report
 
 
 @pytest.fixture
@@ -199,6 +201,11 @@ def test_reports_of_a_sweep_and_of_an_audit(blobs_file, tmp_path, capsys):
     assert main(["audit-order", *common, "--orders", "1"]) == 0
     assert f"report: {page}" in capsys.readouterr().out
     assert "order-free does not depend on the order of the samples" in text_of(page)
+
+
+def test_a_report_that_cannot_be_written_says_what_is_kept(tmp_path):
+    with pytest.raises(UserError, match=r"cannot write .*page.html: No such file .*; the other results are written"):
+        write_report(Output(tmp_path / "none" / "page.html"), "<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,16 @@ def test_sweep_without_usable_rows_or_scores():
         plotting.plot_sweep(SweepResult([], 0))
 
 
+def test_sweep_of_scores_without_labels():
+    """The score is no percentage, and a usable row of a method that does not judge has none."""
+    row = {"lam": 1.0, "theta": 0.1, "status": "MAX_ITER", "score": 1.2}
+    ax = plotting.plot_sweep(SweepResult([row, row | {"theta": 0.5, "score": 0.6}], 2), metric="score")
+    assert ax.get_title() == "score (× 100)"
+    assert [text.get_text() for text in ax.texts] == ["120", "60"]
+    ax = plotting.plot_sweep(SweepResult([row | {"score": float("nan")}], 1), metric="score")
+    assert [text.get_text() for text in ax.texts] == ["×"]
+
+
 def test_availability_puts_equal_samples_side_by_side():
     mask = np.array([[1, 0, 1], [1, 1, 1], [0, 1, 0], [1, 0, 1], [1, 1, 1]], bool)
     ax = plotting.plot_availability(mask)

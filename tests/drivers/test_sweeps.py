@@ -1,10 +1,12 @@
 """Sweeps: equal to separate runs, bounded, resumable, on many devices, of any method."""
 
+import csv
 import json
 import os
 import re
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ import jpltd_jax as jj
 from jpltd_jax.cli import main, parser
 from jpltd_jax.loop import Loop
 from jpltd_jax.methods import jpltd
+from jpltd_jax.quality import quality
 from jpltd_jax.sweeps import listed, merge_stores, plan, trunk
 from jpltd_jax.sweeps import run as running
 from jpltd_jax.sweeps.store import append_rows, read_rows
@@ -119,6 +122,34 @@ def test_thinned_affinities_under_masks(small):
             agreement.append(adjusted_rand_score(row["labels"], other))
     assert min(agreement[::2]) < 1, "n_kept must matter here"
     assert min(agreement[1::2]) < 1, "n_reach must matter here"
+
+
+def test_partitions_are_judged_without_labels(small):
+    """Every row has the modularity and the score of the partition that was taken; the best one needs no classes."""
+    config = jj.Config(latent_dim=4, n_neighbors=4)
+    axes = {"lam": (0.1, 0.5, 1e9), "theta": (0.05, 0.1), "seed": [0, 4]}
+    result = run(small, grid_of(axes, config, 20), y=None, n_clusters=3)
+    graphs = jj.graphs.view_graphs(small, 4, config.share / 3)
+    usable = [row for row in result.rows if row["status"] != "EMPTY"]
+    assert len(usable) == 8
+    for row in result.rows:
+        if row["status"] == "EMPTY":
+            assert np.isnan([row["modularity"], row["score"]]).all()
+            continue
+        expected = quality(small, graphs, jnp.asarray(row["labels"]), 3)
+        np.testing.assert_allclose(row["modularity"], expected.modularity, rtol=1e-10)
+        np.testing.assert_allclose(row["score"], expected.score, rtol=1e-10)
+    scores = [row["score"] for row in usable]
+    assert len(set(scores)) > 1, "the choice must matter here"
+    assert result.best("score")["score"] == max(scores)
+    assert {"modularity", "score"} <= set(result.to_pandas().columns)
+
+
+def test_a_method_that_does_not_judge_has_no_score(small):
+    result = run(small, grid_of({"lam": 0.1, "theta": 0.05}), y=None)
+    assert np.isnan(result.rows[0]["score"])
+    with pytest.raises(ValueError, match="no configuration has a 'score': this method does not judge"):
+        result.best("score")
 
 
 def test_float32_is_bit_for_bit():
@@ -373,6 +404,10 @@ def test_a_store_of_something_else_is_refused(small, tmp_path):
     for changes in ({"key": jax.random.key(1)}, {"y": None}):
         with pytest.raises(ValueError, match="holds results of another problem"):
             run(small, grid, store=store, **changes)
+    row = json.loads(content)
+    store.write_text(json.dumps({name: row[name] for name in row if name != "score"}) + "\n")
+    with pytest.raises(ValueError, match="line 1 has no 'score': an earlier version of this package wrote it"):
+        run(small, grid, store=store)
     store.write_text("no row\n")
     with pytest.raises(ValueError, match="line 1 is not a row of results"):
         run(small, grid, store=store)
@@ -518,6 +553,25 @@ def test_command_line(tmp_path, capsys):
     assert len(read_rows(store)) == 6
     assert main([*arguments, "--max-iter", "20"]) == 2
     assert "holds results of another problem" in capsys.readouterr().err
+
+
+def test_command_line_without_labels(tmp_path, capsys, monkeypatch):
+    """The best by the score, on the screen, in the table and in the report; nothing for the published method."""
+    monkeypatch.chdir(tmp_path)
+    data = jj.datasets.make_blobs(1, n_samples=40, dims=(8, 12))
+    mask = jj.missing.paper_protocol(0, 40, 2, 0.5)
+    jj.datasets.save_npz("bare.npz", data._replace(mask=mask, labels=None))
+    arguments = ["sweep", "bare.npz", "--n-clusters", "3", "--lam", "0.5", "1", "--theta", "0.1", "--latent-dim", "5"]
+    assert main([*arguments, "--report", "sweep.html"]) == 0
+    printed = capsys.readouterr().out
+    with open("sweep.csv", newline="") as file:
+        best = max(csv.DictReader(file), key=lambda row: float(row["score"]))
+    assert f"best score {float(best['score']):.3f} at lam={float(best['lam']):g} theta=0.1 latent_dim=5" in printed
+    assert "Ranked by the score" in Path("sweep.html").read_text()
+    arguments[arguments.index("--lam") + 1 : arguments.index("--theta")] = ["5"]
+    assert main([*arguments, "--preset", "published", "--store", "p.jsonl", "--report", "published.html"]) == 0
+    assert "without labels the published method has nothing to rank by" in capsys.readouterr().out
+    assert "the configurations are not ranked" in Path("published.html").read_text()
 
 
 def test_the_papers_grids_are_the_default():

@@ -48,6 +48,10 @@ ELSEWHERE = {"vmap": ("jpltd", "tc_imvc", "vcl_imvc"), "float32": ("jpltd",), "s
 """What tests of their own show: those of the method, and those of sweeps."""
 
 
+MANY_STARTS = ("tc_imvc",)
+"""Start from vectors of a repeated eigenvalue, of which two programs may take different ones."""
+
+
 @dataclass
 class Case:
     """A method with its settings, data prepared for it, and the run that others are compared with."""
@@ -321,8 +325,17 @@ def test_vmap_over_two_settings_equals_single_runs(case):
             np.testing.assert_allclose(many, one, atol=1e-6 * np.abs(one).max())
 
 
+def numbers(solution):
+    """What the stopping rule watched last, by name."""
+    watched = jax.tree.map(lambda record: float(record[int(solution.n_iter) - 1]), solution.history)
+    return watched._asdict() if hasattr(watched, "_asdict") else {"watched": watched}
+
+
 def test_sweep_gives_the_labels_of_single_calls(case):
-    """Over its own numbers, or seeds where it has none, and an option that is not the default."""
+    """Over its own numbers, or seeds where it has none, and an option that is not the default.
+
+    What is watched is compared where rounding does not grow: after convergence, or else after five iterations.
+    """
     if case.method.name in ELSEWHERE["sweep"]:
         pytest.skip("shown elsewhere")
     first, second = case.others()
@@ -331,7 +344,8 @@ def test_sweep_gives_the_labels_of_single_calls(case):
     grid = jj.grid(axes | {name: [value] for name, value in CONFIG[case.method.name].items()}, method=case.method.name)
     dtype = np.float32 if case.method.name in DEAR else np.float64
     problem = jj.make_problem(BLOBS.views, MASK, dtype=dtype)
-    result = jj.sweep(problem, grid, n_clusters=3, key=case.key, run=jj.Run(devices=jax.devices()[:1]))
+    one_device = jj.Run(devices=jax.devices()[:1])
+    result = jj.sweep(problem, grid, n_clusters=3, key=case.key, run=one_device)
     assert len(result.rows) == result.total == 2
     assert all(one.config == case.config for one in grid.configurations)
     for one, row in zip(grid.configurations, result.rows, strict=True):
@@ -341,13 +355,15 @@ def test_sweep_gives_the_labels_of_single_calls(case):
         assert (row["method"], row["dtype"]) == (case.method.name, str(problem.data.dtype))
         assert row["status"] in (Status.CONVERGED.name, Status.MAX_ITER.name)
         assert ("objective" in row) == (case.method.objective is not None)
-        done = int(single.solution.n_iter)
-        watched = jax.tree.map(lambda record, done=done: float(record[done - 1]), single.solution.history)
-        named = watched._asdict() if hasattr(watched, "_asdict") else {"watched": watched}
+        done, named = int(single.solution.n_iter), numbers(single.solution)
         assert set(named) <= set(row)
         if dtype == np.float64:
             assert (row["status"], row["n_iter"]) == (single.solution.status.name, done)
-            rounding_grows = single.solution.status is Status.MAX_ITER
+        if dtype == np.float64 and case.method.name not in MANY_STARTS:
+            if single.solution.status is Status.MAX_ITER:
+                few = jj.sweep(problem, grid._replace(max_iter=5), n_clusters=3, key=case.key, run=one_device)
+                row = few.rows[result.rows.index(row)]
+                start = jax.random.split(jax.random.fold_in(case.key, one.seed))[0]
+                named = numbers(case.run(one.hyper, start, max_iter=5))
             for name, expected in named.items():
-                rtol = 0.2 if rounding_grows else 1e-6
-                np.testing.assert_allclose(row[name], expected, rtol=rtol, atol=1e-10, err_msg=name)
+                np.testing.assert_allclose(row[name], expected, rtol=1e-6, atol=1e-10, err_msg=name)

@@ -212,3 +212,18 @@ found = jj.fit("tc_imvc", data.views, None, 3, key=jax.random.key(0))
 print(found.solution.embedding.dtype, float(jj.metrics.accuracy(data.labels, found.labels)))
 """
     assert finish(start(code)).splitlines()[-1] == "float64 1.0"
+
+
+def test_compiled_programs_are_kept_for_the_next_process(tmp_path):
+    code = f"""
+from jpltd_jax._host import keep_programs
+found = []
+jax.monitoring.register_event_listener(lambda name, **rest: found.append(name))
+keep_programs({str(tmp_path)!r})
+jax.jit(lambda x: x * 3 + 1)(np.ones(7))
+print(found.count("/jax/compilation_cache/cache_hits"))
+"""
+    plain = {"JAX_COMPILATION_CACHE_DIR": ""}
+    assert int(finish(start(code, **plain))) == 0
+    assert list(tmp_path.iterdir())
+    assert int(finish(start(code, **plain))) > 0
