@@ -100,7 +100,8 @@ FINGERPRINT = "0" * 64
 
 
 def _store(path: Path) -> None:
-    rows = [{"lam": i / 10, "theta": 0.1, "status": "MAX_ITER", "labels": [0, 1, 2] * 4} for i in range(5)]
+    judged = {"status": "MAX_ITER", "modularity": 0.5, "score": 0.9, "labels": [0, 1, 2] * 4}
+    rows = [{"lam": i / 10, "theta": 0.1} | judged for i in range(5)]
     path.write_text("".join(encode(row | {"fingerprint": FINGERPRINT}) + "\n" for row in rows))
 
 

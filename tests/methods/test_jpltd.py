@@ -380,7 +380,7 @@ def test_nonfinite_hyper_parameter_never_converges(field):
 def test_nonfinite_data_and_divergence_end_as_nonfinite(small):
     broken = replace(small, problem=replace(small.problem, data=small.problem.data.at[1, 0, 3].set(jnp.nan)))
     assert run(JPLTD, broken, HYPER, KEY, jj.Loop(max_iter=64)).status is jj.Status.NONFINITE
-    assert solve_small(HYPER._replace(growth=1e300)).status is jj.Status.NONFINITE
+    assert solve_small(HYPER._replace(rho=1e-320)).status is jj.Status.NONFINITE
 
 
 @pytest.mark.parametrize("block", [name for name in jpltd.State._fields if name != "W"])
