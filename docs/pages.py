@@ -26,6 +26,7 @@ LAYERS = {
     "Drivers": [
         "pipeline",
         "selection",
+        "memory",
         "sharding",
         "sweeps",
         "saving",
