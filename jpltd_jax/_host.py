@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 import signal
 import sys
 import threading
@@ -13,16 +12,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-__all__ = ["deferred_interrupt", "fingerprint", "keep_programs", "progress_line"]
-
-
-def keep_programs(folder: str | os.PathLike[str]) -> None:
-    """Keep compiled programs in a folder, for the next process; to be called before anything is compiled.
-
-    JAX's own setting ``JAX_COMPILATION_CACHE_DIR``, which keeps only what took a second to compile unless told to.
-    """
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+__all__ = ["deferred_interrupt", "fingerprint", "progress_line"]
 
 
 @contextlib.contextmanager

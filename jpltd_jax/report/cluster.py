@@ -321,10 +321,12 @@ def _pooled(affinity: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (within - np.diag(own)) / np.maximum(pairs - np.diag(sizes), 1)
 
 
-def _affinity(model: JPLTD, sizes: np.ndarray) -> Html:
+def _affinity(model: JPLTD) -> Html:
     assert model.affinity_ is not None
     n, columns = model.affinity_.shape
-    pooled = _pooled(model.affinity_, model.labels_)
+    labels = model.labels_ if model.fitted_samples_ is None else model.labels_[model.fitted_samples_]
+    sizes = np.bincount(labels, minlength=model.embedding_.shape[1])
+    pooled = _pooled(model.affinity_, labels)
     positive = pooled[pooled > 0]
     top = float(np.quantile(positive, 0.95)) if positive.size else 1.0
     drawing = heat_image(np.clip(pooled / top, 0, 1), sizes.tolist(), "Affinity between samples, sorted by cluster")
@@ -336,6 +338,8 @@ def _affinity(model: JPLTD, sizes: np.ndarray) -> Html:
         caption += f" Each field is a mean over at most {math.ceil(n / len(pooled))} samples per side."
     if columns < n:
         caption += f" Two samples are alike here if they are close to the same of the {columns:,} anchors."
+    if model.fitted_samples_ is not None:
+        caption += f" Of the {n:,} samples that the model was fitted on."
     return figure(drawing, "Affinity", caption)
 
 
@@ -422,7 +426,7 @@ def cluster_report(
         _what_came_in(views, named),
         _what_was_chosen(model, named),
         _clusters(model, named, sizes),
-        section("Pictures", tag("div", {"class": "figures"}, _embedding(model), _affinity(model, sizes))),
+        section("Pictures", tag("div", {"class": "figures"}, _embedding(model), _affinity(model))),
         _convergence(model),
         section("How this was made", tag("pre", {"class": "command"}, tag("code", None, repr(model))), versions()),
     ]

@@ -117,7 +117,7 @@ def invented(n, c, *, n_columns=None, seed=0):
     if n_columns is None:
         model.affinity_ += model.affinity_.T
     model.sample_ids_, model.view_names_in_ = np.arange(n), ("a", "b")
-    model.clusters_tried_, model.unconnected_ = None, np.zeros(n, bool)
+    model.clusters_tried_, model.unconnected_, model.fitted_samples_ = None, np.zeros(n, bool), None
     model.preparation_ = ["unit", "root"]
     model.candidates_, model.chosen_, model.support_ = {}, None, None
     model.hyper_, model.status_, model.n_iter_ = jj.Hyper(), jj.Status.CONVERGED, 4
@@ -272,6 +272,17 @@ def test_number_of_clusters_that_was_searched_for():
         ["4", "0.200", "0.250", "0.400"],
     ]
     assert "score, number of clusters 4: 0.25" in found.tips
+
+
+def test_the_affinity_of_a_model_fitted_on_a_part_is_of_that_part():
+    model, views = invented(12, 3)
+    part = np.arange(0, 12, 2)
+    model.fitted_samples_, model.affinity_ = part, model.affinity_[np.ix_(part, part)]
+    page = cluster_report(model, views)
+    assert "Of the 6 samples that the model was fitted on." in Read(page).all_text
+    order = np.argsort(model.labels_[part], kind="stable")
+    h = model.affinity_[np.ix_(order, order)] * (1 - np.eye(6))
+    np.testing.assert_allclose(heat_levels(page), 255 * np.minimum(h / np.quantile(h[h > 0], 0.95), 1), atol=0.6)
 
 
 def test_large_pages_stay_small_and_say_what_is_drawn():
